@@ -1,0 +1,1 @@
+//! Loading and interpreting eBPF programs; maps and helpers.

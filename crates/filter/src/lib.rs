@@ -1,0 +1,1 @@
+//! Programs, their statistics, the clock, and the timed run.

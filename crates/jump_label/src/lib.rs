@@ -1,0 +1,1 @@
+//! Static keys: counted branches that cost next to nothing when off.

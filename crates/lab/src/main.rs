@@ -1,0 +1,2 @@
+//! progstats.
+fn main() {}

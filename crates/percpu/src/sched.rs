@@ -1,0 +1,115 @@
+//! Who is on a CPU. Kernel: kernel/sched/core.c (`schedule`, `preempt_schedule_irq`), v6.6, in spirit.
+//!
+//! A CPU is a baton. A host thread that runs simulated work holds the baton of one CPU, or waits for one; to preempt a
+//! task is to make its thread, inside its own signal handler, give the baton away and wait for one again. So a task is
+//! preempted at any instruction at which preemption is on, with no help from the code it runs.
+//!
+//! Differs: there is no run queue and no priority. Waiting threads yield to the host until a baton is free; a task that
+//! may move takes any CPU's (a die decides where it starts to look, so that tests meet every move).
+//!
+//! A task that is preempted inside the host's allocator still holds its lock: code that has preemption off should not
+//! allocate while other tasks do.
+
+use sync::host::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use sync::thread;
+
+use crate::Kconfig;
+use crate::cpu::Cpu;
+use crate::irq;
+
+/// Puts the calling thread on CPU `id` if that is free. Serves nothing yet.
+pub(crate) fn try_take<K: Kconfig>(cpu: &Cpu<K>, id: usize) -> bool {
+    let slot = cpu.machine().slot(id);
+    // ORDERING (host): pairs with the store in `leave`: what the last one did on the CPU is seen by the next.
+    if slot.baton.swap(true, Acquire) {
+        return false;
+    }
+    cpu.set_on(Some((id, slot)));
+    slot.tid.store(sync::irq::self_id(), SeqCst); // rule 2 of `irq`
+    true
+}
+
+/// Waits for CPU `id`, goes onto it, and serves what is pending there.
+pub(crate) fn take<K: Kconfig>(cpu: &Cpu<K>, id: usize) {
+    while !try_take(cpu, id) {
+        thread::yield_now();
+    }
+    look(cpu);
+}
+
+/// Leaves the CPU.
+pub(crate) fn leave<K: Kconfig>(cpu: &Cpu<K>) {
+    let Some(slot) = cpu.slot() else { return };
+    slot.tid.store(0, SeqCst);
+    cpu.set_on(None);
+    // ORDERING (host): pairs with the swap in `try_take`.
+    slot.baton.store(false, Release);
+    if slot.any_pending.load(SeqCst) {
+        let idle = slot.idle_tid.load(SeqCst); // rule 3 of `irq`
+        if idle != 0 {
+            sync::irq::kick(idle);
+        }
+    }
+}
+
+/// Serves what is pending on a CPU just taken.
+fn look<K: Kconfig>(cpu: &Cpu<K>) {
+    let pending = cpu.slot().is_some_and(|slot| slot.any_pending.load(SeqCst));
+    if pending && cpu.irq_mask.get() == 0 {
+        irq::serve(cpu);
+    }
+}
+
+/// On the way out of an interrupt: switches if that was asked for and preemption is on.
+#[inline]
+pub(crate) fn preempt_schedule_irq<K: Kconfig>(cpu: &Cpu<K>) {
+    if cpu.need_resched.get() != 0 && cpu.preempt_count.get() == 0 {
+        schedule(cpu);
+    }
+}
+
+/// Gives the CPU away and waits for one: the same if migration is off, any if not. Kernel: `schedule`.
+///
+/// Context: task, preemption on, interrupts on; also at the end of the signal handler that interrupted such code.
+#[cold]
+#[inline(never)]
+pub(crate) fn schedule<K: Kconfig>(cpu: &Cpu<K>) {
+    cpu.need_resched.set(0);
+    if cpu.slot().is_none() {
+        return;
+    }
+    let from = cpu.smp_processor_id();
+    // Masked, so that an interrupt does not start a second switch inside this one.
+    cpu.irq_mask.set(1);
+    leave(cpu);
+    thread::yield_now();
+    let may_move = cpu.migration_disabled.get() == 0;
+    let online = cpu.machine().topology().online();
+    let mut to = if may_move { roll(cpu) as usize % online } else { from };
+    while !try_take(cpu, to) {
+        thread::yield_now();
+        if may_move {
+            to = (to + 1) % online;
+        }
+    }
+    cpu.switches.set(cpu.switches.get() + 1);
+    if to != from {
+        cpu.moves.set(cpu.moves.get() + 1);
+        cpu.machine().pin_to_core_of(to);
+    }
+    cpu.irq_mask.set(0);
+    look(cpu);
+    // A request that came meanwhile is met: we have just been switched.
+    cpu.need_resched.set(0);
+    cpu.slot().inspect(|slot| _ = slot.switches.fetch_add(1, Relaxed));
+}
+
+/// xorshift64: where a task that may move looks first.
+fn roll<K: Kconfig>(cpu: &Cpu<K>) -> u64 {
+    let mut x = cpu.die.get();
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    cpu.die.set(x);
+    x
+}

@@ -1,0 +1,1 @@
+//! Raw accesses to memory that simulated programs share.

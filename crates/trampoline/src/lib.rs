@@ -1,0 +1,1 @@
+//! Entering and leaving programs from a traced function: start times, recursion, misses.
