@@ -137,23 +137,26 @@ fn each_interrupt_is_served_once() {
         .unwrap();
         let stop = AtomicBool::new(false);
         std::thread::scope(|s| {
-            s.spawn(|| (0..20_000 * SCALE).for_each(|i| raise((i % 2) as usize)));
+            s.spawn(|| {
+                let mut i = 0;
+                while i < 20_000 * SCALE || m.interrupts(0).1 == 0 {
+                    raise(i as usize % 2);
+                    i += 1;
+                }
+                stop.store(true, Relaxed);
+            });
             s.spawn(|| {
                 while !stop.load(Relaxed) {
                     // Busy with masked sections, then idle for a moment.
                     smp.on_each_cpu(|cpu| {
                         for _ in 0..1000 {
                             let flags = local_irq_save(cpu);
-                            std::hint::black_box(cpu.smp_processor_id());
+                            (0..200).for_each(|i| _ = std::hint::black_box(i));
                             local_irq_restore(cpu, flags);
                         }
                     });
                 }
             });
-            while raised.load(Relaxed) < 20_000 * SCALE + 1 {
-                std::thread::yield_now()
-            }
-            stop.store(true, Relaxed);
         });
     });
     // The raise before boot had no handler yet: it is served and runs nothing, or the handler was there in time.
@@ -161,7 +164,6 @@ fn each_interrupt_is_served_once() {
     assert_eq!(served, raised.load(Relaxed));
     let ran = hits.iter_possible().map(|h| h.get()).sum::<u64>();
     assert!(served - ran <= 1, "served {served}, ran {ran}");
-    assert!(m.interrupts(0).1 > 0, "no interrupt ever met the mask");
 }
 
 #[test]
@@ -199,62 +201,56 @@ fn lines_are_taken_once() {
     m.boot(|smp| assert!(smp.request_irq(Irq(3), |_| ()).is_ok(), "freed with the boot"));
 }
 
-/// Tasks preempted and moved at any instruction: `counted` of `expected`, and how often they moved.
-fn tasks_count(pinned: bool) -> (u64, u64, u64) {
+/// Tasks preempted and moved at any instruction: what was counted, and what should have been.
+fn tasks_count(pinned: bool) -> (u64, u64) {
     let m = machine(Topology::smp(2));
     let counters: PerCpu<LocalU64> = m.alloc_percpu(|_| LocalU64::new(0)).unwrap();
-    let rounds = 300_000 * SCALE;
-    let moves = m.boot(|smp| {
-        let tasks: Vec<_> = (0..4)
-            .map(|i| {
-                let counters = &counters;
-                smp.spawn("task", i % 2, move |task| {
-                    for _ in 0..rounds {
-                        let add = |c: &LocalU64| {
-                            let v = std::hint::black_box(c.get());
-                            c.set(v + 1)
-                        };
-                        if pinned {
-                            add(counters.this_cpu_ptr(&task.preempt_disable()))
-                        } else {
-                            add(counters.this_cpu_ptr(task.raw_cpu()))
-                        }
-                    }
-                    task.switches().1
-                })
-            })
-            .collect();
+    let add = |c: &LocalU64| {
+        let v = std::hint::black_box(c.get());
+        c.set(v + 1)
+    };
+    let body = |task: &percpu::Task<Native>| {
+        let mut rounds = 0;
+        // Enough moves that the test tests something, however fast the machine is.
+        while rounds < 100_000 * SCALE || task.switches().1 < 20 {
+            match pinned {
+                true => add(counters.this_cpu_ptr(&task.preempt_disable())),
+                false => add(counters.this_cpu_ptr(task.raw_cpu())),
+            }
+            rounds += 1;
+        }
+        rounds
+    };
+    let expected = m.boot(|smp| {
+        let tasks: Vec<_> = (0..4).map(|i| smp.spawn("task", i % 2, body)).collect();
         let stop = AtomicBool::new(false);
+        let tick = || {
+            while !stop.load(Relaxed) {
+                (0..2).for_each(|cpu| m.resched(cpu));
+                std::thread::sleep(std::time::Duration::from_micros(30));
+            }
+        };
         std::thread::scope(|s| {
-            s.spawn(|| {
-                while !stop.load(Relaxed) {
-                    (0..2).for_each(|cpu| m.resched(cpu));
-                    std::thread::sleep(std::time::Duration::from_micros(30));
-                }
-            });
-            let moves = tasks.into_iter().map(|t| t.join().unwrap()).sum();
+            s.spawn(tick);
+            let rounds: u64 = tasks.into_iter().map(|t| t.join().unwrap()).sum();
             stop.store(true, Relaxed);
-            moves
+            rounds
         })
     });
-    (counters.iter_possible().map(|c| c.get()).sum(), 4 * rounds, moves)
+    (counters.iter_possible().map(|c| c.get()).sum(), expected)
 }
 
 #[test]
 fn pinned_updates_of_preempted_tasks_lose_nothing() {
-    let (counted, expected, moves) = tasks_count(true);
+    let (counted, expected) = tasks_count(true);
     assert_eq!(counted, expected);
-    assert!(moves > 10, "only {moves} moves: nothing was tested");
 }
 
 #[test]
 fn unpinned_updates_of_preempted_tasks_lose_counts() {
     // Whether a given switch falls inside an update is chance, so it has a few tries.
-    let lost = (0..10).any(|_| {
-        let (counted, expected, _) = tasks_count(false);
-        counted < expected
-    });
-    assert!(lost, "unpinned updates lost nothing: the pinned test proves nothing");
+    let lost = |(counted, expected)| counted < expected;
+    assert!((0..20).any(|_| lost(tasks_count(false))), "nothing was lost: the pinned test proves nothing");
 }
 
 #[test]
