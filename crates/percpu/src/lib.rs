@@ -47,7 +47,7 @@ pub use preempt::{
 };
 pub use rcu::{rcu_read_lock, rcu_read_lock_trace, rcu_read_unlock, rcu_read_unlock_trace};
 pub use smp::{CpuJoin, CpuPanic, Machine, MachineError, Smp, TaskJoin, Topology};
-pub use step::{NoSteps, Stage, Step, Steps};
+pub use step::{NoSteps, Stage, Step, Steps, announce, announce_current};
 
 /// What a machine is made of, as far as this crate knows. Each crate above extends it by what it adds.
 pub trait Kconfig: Sized + Send + Sync + 'static {
