@@ -14,6 +14,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use sync::host::{AtomicU64, Ordering::Relaxed};
+use sync::local::LocalU32;
 
 use crate::cpu::Cpu;
 use crate::step::Step;
@@ -26,6 +27,12 @@ pub const UNIT_ALIGN: usize = 4096;
 
 /// This CPU's copy of per-CPU memory is looked up. Charged and recorded on virtual machines.
 pub static THIS_CPU_PTR: Step = Step::new("this_cpu_ptr", "this CPU's copy is looked up");
+
+/// This CPU's counter is incremented and read as one step.
+pub static THIS_CPU_INC_RETURN: Step =
+    Step::new("this_cpu_inc_return", "this CPU's counter goes up and is read");
+/// This CPU's counter is decremented.
+pub static THIS_CPU_DEC: Step = Step::new("this_cpu_dec", "this CPU's counter goes down");
 
 /// Per-CPU memory could not be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -270,6 +277,11 @@ impl<T: Send + Sync> PerCpu<T> {
     #[inline(always)]
     pub fn this_cpu_ptr<K: Kconfig>(&self, cpu: &Cpu<K>) -> &T {
         step::announce(cpu, &THIS_CPU_PTR);
+        self.this_cpu(cpu)
+    }
+
+    #[inline(always)]
+    fn this_cpu<K: Kconfig>(&self, cpu: &Cpu<K>) -> &T {
         if !std::ptr::eq(cpu.areas, Arc::as_ptr(&self.raw.areas)) {
             another_machine();
         }
@@ -293,6 +305,28 @@ impl<T: Send + Sync> PerCpu<T> {
     /// The copies of all possible CPUs, online or not. Kernel: `for_each_possible_cpu`.
     pub fn iter_possible(&self) -> impl Iterator<Item = &T> {
         (0..self.raw.areas.nr_cpus).map(|id| self.per_cpu_ptr(id))
+    }
+}
+
+impl PerCpu<LocalU32> {
+    /// Adds 1 to this CPU's counter and returns the new value, as one step. Kernel: `this_cpu_inc_return`.
+    ///
+    /// # Panics
+    /// As [`PerCpu::this_cpu_ptr`].
+    #[inline(always)]
+    pub fn this_cpu_inc_return<K: Kconfig>(&self, cpu: &Cpu<K>) -> u32 {
+        step::announce(cpu, &THIS_CPU_INC_RETURN);
+        self.this_cpu(cpu).inc_return()
+    }
+
+    /// Takes 1 from this CPU's counter, as one step. Kernel: `this_cpu_dec`.
+    ///
+    /// # Panics
+    /// As [`PerCpu::this_cpu_ptr`].
+    #[inline(always)]
+    pub fn this_cpu_dec<K: Kconfig>(&self, cpu: &Cpu<K>) {
+        step::announce(cpu, &THIS_CPU_DEC);
+        self.this_cpu(cpu).dec();
     }
 }
 

@@ -18,6 +18,8 @@
 //! expansions would share one source location), are not called through function pointers (the location would be lost),
 //! and a word that only its owner writes is read by that owner with `load_own`.
 
+#![expect(clippy::disallowed_types, reason = "this is the crate that the lint sends others to")]
+
 #[cfg(not(loom))]
 #[path = "std/mod.rs"]
 mod imp;
