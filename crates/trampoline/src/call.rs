@@ -35,7 +35,7 @@ pub fn invoke_bpf_prog<K: Kconfig>(
     cookie: u64,
     ctx: &mut BpfCtx<'_>,
 ) -> Option<u32> {
-    let mut run_ctx = BpfTrampRunCtx { bpf_cookie: cookie, ..Default::default() };
+    let mut run_ctx = BpfTrampRunCtx::new(cookie);
     let start = bpf_trampoline_enter(prog)(task, prog, &mut run_ctx);
     let ret = (start != 0).then(|| prog.bpf_func.call(task.cpu(), ctx));
     bpf_trampoline_exit(prog)(task, prog, start, &mut run_ctx);

@@ -89,7 +89,7 @@ pub mod before_dc7d7447b56b {
         ctx: &mut BpfCtx<'_>,
         kept: &mut u64,
     ) -> Option<u32> {
-        let mut run_ctx = BpfTrampRunCtx { bpf_cookie: cookie, ..Default::default() };
+        let mut run_ctx = BpfTrampRunCtx::new(cookie);
         let start = bpf_trampoline_enter(prog)(task, prog, &mut run_ctx);
         let ret = (start != 0).then(|| {
             *kept = start;

@@ -21,6 +21,13 @@ pub struct BpfTrampRunCtx {
     saved_run_ctx: usize,
 }
 
+impl BpfTrampRunCtx {
+    /// The context of a run that is reached through a link with this cookie.
+    pub fn new(bpf_cookie: u64) -> Self {
+        Self { bpf_cookie, saved_run_ctx: 0 }
+    }
+}
+
 /// Enters a program; returns 0 to skip it, 1 to run it untimed, else the start of the run. Kernel: `bpf_trampoline_enter_t`.
 pub type BpfTrampEnter<K> = fn(&Task<K>, &BpfProg<K>, &mut BpfTrampRunCtx) -> u64;
 
