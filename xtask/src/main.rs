@@ -1,2 +1,98 @@
-//! Tasks.
-fn main() {}
+//! The project's own tasks, as `cargo xtask TASK`. The doc comments of [`Task`] are the help text.
+
+mod lint;
+mod readme;
+mod report;
+mod runner;
+mod source;
+mod test;
+mod tidy;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Parser, Subcommand};
+use xshell::Shell;
+
+use crate::report::Report;
+
+/// progstats' own tasks.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Clone, Copy, Subcommand)]
+enum Task {
+    /// Runs all tests: debug, release, the examples in the docs, and the README's checked blocks.
+    ///
+    /// Prints one line a step with its counts and time, and the output of those that failed. Uses cargo-nextest where
+    /// it is installed, `cargo test` where not. The last line is `N passed, N failed`, with `, N skipped` if any were;
+    /// the exit code is 1 if something failed or no test ran.
+    Test,
+    /// Checks format, clippy, the docs, the project's own rules (tidy), and dependencies where cargo-deny is installed.
+    Lint,
+    /// Lint, then test.
+    Ci,
+    /// Checks only the project's own rules: citations, memory orderings, layering, text.
+    Tidy,
+    /// Runs the commands that README.md names in `<!-- run: -->` and `<!-- check: -->`, and writes down their output.
+    Readme,
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().task) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("error: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether all is well.
+fn run(task: Task) -> Result<bool> {
+    let sh = Shell::new()?;
+    sh.change_dir(root()?);
+    let mut report = Report::new(std::io::stdout());
+    match task {
+        Task::Test => test::run(&sh, &mut report)?,
+        Task::Lint => lint::run(&sh, &mut report)?,
+        Task::Ci => {
+            lint::run(&sh, &mut report)?;
+            test::run(&sh, &mut report)?;
+        }
+        Task::Tidy => report.step("tidy", || tidy::check(&sh.current_dir()))?,
+        Task::Readme => return readme::rewrite(&sh).map(|()| true),
+    }
+    report.finish()
+}
+
+/// The root of the workspace. Cargo says where this package is when it runs it; the path of the machine that compiled
+/// it says nothing.
+fn root() -> Result<PathBuf> {
+    let package = std::env::var("CARGO_MANIFEST_DIR").context("run this as `cargo xtask`")?;
+    Ok(PathBuf::from(package).parent().context("xtask is a folder of the workspace")?.to_path_buf())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn bad_usage_exits_2() {
+        for bad in [&["cargo xtask"][..], &["cargo xtask", "tset"], &["cargo xtask", "test", "--fast"]] {
+            assert_eq!(Cli::try_parse_from(bad).err().map(|e| e.exit_code()), Some(2), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Which crate may depend on which, and that manifests and the README's map agree with the tree.
+
+use toml::{Table, Value};
+
+use super::{File, Finding, crate_of};
+use crate::source::is_word;
+
+/// The crates, bottom first: each may depend on those before it.
+const CHAIN: &[&str] = &["sync", "percpu", "stats", "jump_label", "filter", "trampoline", "bpf", "lab"];
+
+/// Whether `path` is a member's manifest.
+fn is_member(path: &str) -> bool {
+    path == "xtask/Cargo.toml"
+        || crate_of(path).is_some_and(|name| path == format!("crates/{name}/Cargo.toml"))
+}
+
+/// Each member takes the workspace's lints.
+pub(super) fn inherits_lints(path: &str, text: &str) -> Vec<Finding> {
+    if !is_member(path) {
+        return Vec::new();
+    }
+    match text.parse::<Table>() {
+        Err(e) => vec![Finding::of(path, e.to_string().trim_end())],
+        Ok(t) if t.get("lints").and_then(|l| l.get("workspace")) == Some(&Value::Boolean(true)) => Vec::new(),
+        Ok(_) => vec![Finding::of(path, "has no `[lints] workspace = true`")],
+    }
+}
+
+/// Each crate depends only on crates before it in the chain.
+pub(super) fn direction(path: &str, text: &str) -> Vec<Finding> {
+    if !is_member(path) {
+        return Vec::new();
+    }
+    // What does not parse is the finding of another rule.
+    let Ok(manifest) = text.parse::<Table>() else { return Vec::new() };
+    let name = crate_of(path).unwrap_or("xtask");
+    let below = match CHAIN.iter().position(|c| *c == name) {
+        Some(place) => &CHAIN[..place],
+        None if name == "xtask" => &[],
+        None => return vec![Finding::of(path, format!("{name} has no place in the chain of crates"))],
+    };
+    let mut findings = Vec::new();
+    for (dependency, spec) in dependencies(&manifest) {
+        let package = spec.get("package").and_then(Value::as_str).unwrap_or(dependency);
+        let ours = CHAIN.contains(&package) || package == "xtask";
+        if ours && !below.contains(&package) {
+            findings.push(Finding::of(path, format!("{name} depends on {package}, which is not below it")));
+        }
+    }
+    findings
+}
+
+/// The dependencies that `manifest` names for its library and programs, on any target.
+fn dependencies(manifest: &Table) -> Vec<(&str, &Value)> {
+    let targets = manifest.get("target").and_then(Value::as_table);
+    let of_targets = targets.into_iter().flat_map(Table::values).filter_map(|t| t.get("dependencies"));
+    let sections = manifest.get("dependencies").into_iter().chain(of_targets);
+    sections.filter_map(Value::as_table).flatten().map(|(name, spec)| (name.as_str(), spec)).collect()
+}
+
+/// README.md, if there is one, has a line for each crate in its map of the folders.
+pub(super) fn folder_map(files: &[File]) -> Vec<Finding> {
+    let Some(readme) = files.iter().find(|f| f.path == "README.md") else { return Vec::new() };
+    let members = files.iter().filter(|f| is_member(&f.path));
+    let names = members.map(|f| crate_of(&f.path).unwrap_or("xtask"));
+    let missing = names.filter(|name| !readme.text.lines().any(|line| is_entry(line, name)));
+    missing.map(|name| Finding::of("README.md", format!("the folder map does not name {name}"))).collect()
+}
+
+/// Whether `line` is the entry of the folder `name` in a table, a list or a tree: the name comes first.
+fn is_entry(line: &str, name: &str) -> bool {
+    let line = line.trim_start_matches(|c: char| !is_word(c));
+    let line = line.strip_prefix("crates/").unwrap_or(line);
+    line.strip_prefix(name).is_some_and(|rest| !rest.starts_with(is_word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree;
+    use super::*;
+
+    #[test]
+    fn lints() {
+        assert_eq!(inherits_lints("crates/a/Cargo.toml", "[lints]\nworkspace = true\n"), []);
+        assert_eq!(inherits_lints("Cargo.toml", "[workspace]\n"), []);
+        for bad in
+            ["[package]\n", "[lints]\nworkspace = false\n", "[lints.rust]\nmissing_docs = \"warn\"\n", "[[\n"]
+        {
+            assert_eq!(inherits_lints("xtask/Cargo.toml", bad).len(), 1, "{bad}");
+        }
+    }
+
+    fn direction_of(name: &str, text: &str) -> usize {
+        direction(&format!("crates/{name}/Cargo.toml"), text).len()
+    }
+
+    #[test]
+    fn down_the_chain() {
+        assert_eq!(
+            direction_of("filter", "[dependencies]\nsync.workspace = true\nstats = {}\nanyhow = \"1\"\n"),
+            0
+        );
+        assert_eq!(direction_of("sync", "[dev-dependencies]\nstats.workspace = true\n"), 0);
+        assert_eq!(direction("xtask/Cargo.toml", "[dependencies]\ntoml = \"1\"\n"), []);
+    }
+
+    #[test]
+    fn up_the_chain() {
+        assert_eq!(
+            direction_of("stats", "[dependencies]\nfilter.workspace = true\nlab.workspace = true\n"),
+            2
+        );
+        assert_eq!(direction_of("stats", "[target.'cfg(unix)'.dependencies]\nbpf.workspace = true\n"), 1);
+        assert_eq!(
+            direction_of("stats", "[dependencies]\nb = { package = \"bpf\", path = \"../bpf\" }\n"),
+            1
+        );
+        assert_eq!(direction_of("lab", "[dependencies]\nxtask = {}\n"), 1);
+        assert_eq!(direction_of("new", ""), 1);
+        assert_eq!(direction("xtask/Cargo.toml", "[dependencies]\nlab.workspace = true\n").len(), 1);
+    }
+
+    fn map(readme: &str) -> usize {
+        folder_map(&tree(&[("README.md", readme), ("crates/bpf/Cargo.toml", ""), ("xtask/Cargo.toml", "")]))
+            .len()
+    }
+
+    #[test]
+    fn map_names_all() {
+        assert_eq!(map("| `crates/bpf` | maps |\n| [`xtask`](xtask) | tasks |\n"), 0);
+        assert_eq!(map("├── bpf/  maps\n- xtask: tasks\n"), 0);
+        assert_eq!(map("Runs bpf by cargo xtask.\n"), 2);
+        assert_eq!(map("| bpf_x | |\nxtask\n"), 1);
+        assert_eq!(folder_map(&tree(&[("xtask/Cargo.toml", "")])), []);
+    }
+}
