@@ -8,10 +8,12 @@ mod source;
 mod test;
 mod tidy;
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use xshell::Shell;
 
@@ -44,7 +46,11 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse().task) {
+    let task = match Cli::try_parse() {
+        Ok(cli) => cli.task,
+        Err(e) => return usage(&e),
+    };
+    match run(task) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(e) => {
@@ -54,11 +60,30 @@ fn main() -> ExitCode {
     }
 }
 
+/// Prints the help that was asked for, or one line that says what is wrong with the arguments.
+fn usage(e: &clap::Error) -> ExitCode {
+    let is_help = !e.use_stderr() || e.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if !is_help {
+        eprintln!("{}", one_line(e));
+    } else if e.print().is_err() {
+        return ExitCode::FAILURE;
+    }
+    u8::try_from(e.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+/// The first line of an error, which names the wrong argument, and where to read on.
+fn one_line(e: &clap::Error) -> String {
+    let text = e.to_string();
+    format!("{}; see `cargo xtask help`", text.lines().next().unwrap_or("error: wrong usage"))
+}
+
 /// Whether all is well.
 fn run(task: Task) -> Result<bool> {
     let sh = Shell::new()?;
     sh.change_dir(root()?);
-    let mut report = Report::new(std::io::stdout());
+    let stdout = std::io::stdout();
+    let live = stdout.is_terminal();
+    let mut report = Report::new(stdout, live);
     match task {
         Task::Test => test::run(&sh, &mut report)?,
         Task::Lint => lint::run(&sh, &mut report)?,
@@ -94,5 +119,11 @@ mod tests {
         for bad in [&["cargo xtask"][..], &["cargo xtask", "tset"], &["cargo xtask", "test", "--fast"]] {
             assert_eq!(Cli::try_parse_from(bad).err().map(|e| e.exit_code()), Some(2), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn bad_usage_is_one_line() {
+        let line = Cli::try_parse_from(["cargo xtask", "tset"]).err().map(|e| one_line(&e));
+        assert_eq!(line.unwrap(), "error: unrecognized subcommand 'tset'; see `cargo xtask help`");
     }
 }

@@ -145,7 +145,8 @@ fn output(sh: &Shell, command: &str) -> Result<String> {
         ["cargo", "xtask", ref args @ ..] => (xtask, args),
         _ => bail!("`{command}` is neither `progstats` nor `cargo xtask`"),
     };
-    let ran = cmd!(sh, "{program} {args...}").quiet().ignore_status().output()?;
+    // Help is wrapped to this width, whatever the terminal's.
+    let ran = cmd!(sh, "{program} {args...}").env("COLUMNS", "100").quiet().ignore_status().output()?;
     if !ran.status.success() {
         bail!("`{command}` failed, {}:\n{}", ran.status, String::from_utf8_lossy(&ran.stderr));
     }

@@ -50,12 +50,14 @@ pub(crate) enum Outcome {
 /// Prints each step as it ends and keeps the sum.
 pub(crate) struct Report<W> {
     out: W,
+    /// Whether someone watches: then a step's name is there while it runs, elsewhere lines come whole.
+    live: bool,
     total: Counts,
 }
 
 impl<W: Write> Report<W> {
-    pub(crate) fn new(out: W) -> Self {
-        Report { out, total: Counts::default() }
+    pub(crate) fn new(out: W, live: bool) -> Self {
+        Report { out, live, total: Counts::default() }
     }
 
     /// The sum so far.
@@ -68,8 +70,11 @@ impl<W: Write> Report<W> {
     /// # Errors
     /// If the report cannot be written.
     pub(crate) fn step(&mut self, name: &str, step: impl FnOnce() -> Result<Outcome>) -> Result<()> {
-        write!(self.out, "{name:<28} ")?;
-        self.out.flush()?;
+        let name = format!("{name:<28} ");
+        if self.live {
+            write!(self.out, "{name}")?;
+            self.out.flush()?;
+        }
         let start = Instant::now();
         let outcome = step().unwrap_or_else(|e| Outcome::Check { ok: false, output: format!("{e:#}\n") });
         let secs = start.elapsed().as_secs_f64();
@@ -88,7 +93,8 @@ impl<W: Write> Report<W> {
             }
         };
         self.total.add(counts);
-        writeln!(self.out, "{text:<36} {secs:>6.1} s")?;
+        let name = if self.live { "" } else { &name };
+        writeln!(self.out, "{name}{text:<36} {secs:>6.1} s")?;
         if !output.is_empty() {
             writeln!(self.out, "\n{}\n", output.trim_end())?;
         }
@@ -120,7 +126,7 @@ mod tests {
     /// What a report of `outcomes` prints, and its verdict.
     fn report(outcomes: Vec<Result<Outcome>>) -> (String, bool) {
         let mut out = Vec::new();
-        let mut report = Report::new(&mut out);
+        let mut report = Report::new(&mut out, false);
         for outcome in outcomes {
             report.step("step", || outcome).unwrap();
         }
@@ -147,6 +153,25 @@ mod tests {
         assert!(!ok && text.ends_with("\n6 passed, 2 failed\n"), "{text}");
         assert_eq!(text.matches("the output").count(), 1);
         assert!(text.contains("did not build"));
+    }
+
+    #[test]
+    fn the_running_step_is_named_where_someone_watches() {
+        for (live, meanwhile) in [(true, "step"), (false, "")] {
+            let path = std::env::temp_dir().join(format!("xtask-report-{}-{live}", std::process::id()));
+            let mut report = Report::new(std::fs::File::create(&path).unwrap(), live);
+            let mut seen = String::new();
+            report
+                .step("step", || {
+                    seen = std::fs::read_to_string(&path)?;
+                    tests(1, 0, 0)
+                })
+                .unwrap();
+            let line = std::fs::read_to_string(&path).unwrap();
+            std::fs::remove_file(&path).unwrap();
+            assert_eq!(seen.trim_end(), meanwhile);
+            assert!(line.starts_with("step  ") && line.lines().count() == 1, "{line}");
+        }
     }
 
     #[test]

@@ -39,25 +39,6 @@ impl fmt::Display for LoadError {
 
 impl std::error::Error for LoadError {}
 
-/// Where a load finds the maps that its instructions name.
-pub trait MapTable {
-    /// The map with descriptor `fd` (`BPF_PSEUDO_MAP_FD`, `_VALUE`).
-    fn by_fd(&self, fd: i32) -> Option<Arc<Map>>;
-    /// The map at `idx` of the load's array (`BPF_PSEUDO_MAP_IDX`, `_IDX_VALUE`).
-    fn by_idx(&self, idx: i32) -> Option<Arc<Map>>;
-}
-
-/// A slice answers both by position: a descriptor is then an index too.
-impl MapTable for [Arc<Map>] {
-    fn by_fd(&self, fd: i32) -> Option<Arc<Map>> {
-        self.by_idx(fd)
-    }
-
-    fn by_idx(&self, idx: i32) -> Option<Arc<Map>> {
-        self.get(usize::try_from(idx).ok()?).cloned()
-    }
-}
-
 /// One predecoded instruction; 16 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Op {
@@ -72,7 +53,11 @@ pub(crate) struct Op {
 
 /// Generates [`Code`], and for arithmetic and jumps the choice of a code by operation.
 macro_rules! codes {
-    (alu: $($op:ident: $k64:ident $x64:ident $k32:ident $x32:ident;)* jmp: $($jop:ident: $jk64:ident $jx64:ident $jk32:ident $jx32:ident;)* other: $($other:ident)*) => {
+    (
+        alu { $($op:ident: $k64:ident $x64:ident $k32:ident $x32:ident;)* }
+        jmp { $($jop:ident: $jk64:ident $jx64:ident $jk32:ident $jx32:ident;)* }
+        other { $($other:ident)* }
+    ) => {
         /// What an [`Op`] does; dense, so that the interpreter's match is one jump table. The names end in K for an
         /// immediate and X for a register operand.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +87,7 @@ macro_rules! codes {
 }
 
 codes! {
-    alu:
+    alu {
     BPF_ADD: Add64K Add64X Add32K Add32X;
     BPF_SUB: Sub64K Sub64X Sub32K Sub32X;
     BPF_MUL: Mul64K Mul64X Mul32K Mul32X;
@@ -115,7 +100,8 @@ codes! {
     BPF_XOR: Xor64K Xor64X Xor32K Xor32X;
     BPF_MOV: Mov64K Mov64X Mov32K Mov32X;
     BPF_ARSH: Arsh64K Arsh64X Arsh32K Arsh32X;
-    jmp:
+    }
+    jmp {
     BPF_JEQ: Jeq64K Jeq64X Jeq32K Jeq32X;
     BPF_JGT: Jgt64K Jgt64X Jgt32K Jgt32X;
     BPF_JGE: Jge64K Jge64X Jge32K Jge32X;
@@ -127,7 +113,8 @@ codes! {
     BPF_JLE: Jle64K Jle64X Jle32K Jle32X;
     BPF_JSLT: Jslt64K Jslt64X Jslt32K Jslt32X;
     BPF_JSLE: Jsle64K Jsle64X Jsle32K Jsle32X;
-    other:
+    }
+    other {
     Sdiv64K Sdiv64X Sdiv32K Sdiv32X Smod64K Smod64X Smod32K Smod32X
     Neg64 Neg32
     Movsx8To64 Movsx16To64 Movsx32To64 Movsx8To32 Movsx16To32
@@ -138,13 +125,13 @@ codes! {
     LdImm64 LdAbs8 LdAbs16 LdAbs32 LdInd8 LdInd16 LdInd32
     Ja Call CallHelper TailCall Exit
     Slot2
+    }
 }
 
 /// A program that passed, with what it holds.
 #[derive(Debug)]
 pub(crate) struct Decoded {
     pub(crate) ops: Box<[Op]>,
-    pub(crate) maps: Vec<Arc<Map>>,
     /// Some instruction reads r10, so frames must be there.
     pub(crate) uses_stack: bool,
 }
@@ -153,20 +140,25 @@ pub(crate) struct Decoded {
 ///
 /// # Errors
 /// [`LoadError`] for the first instruction that the kernel would refuse by its form.
-pub(crate) fn decode(insns: &[BpfInsn], maps: &dyn MapTable, gpl: bool) -> Result<Decoded, LoadError> {
+pub(crate) fn decode(insns: &[BpfInsn], maps: &[Arc<Map>]) -> Result<Decoded, LoadError> {
     if insns.is_empty() {
         return refuse(0, "the program is empty");
     }
     if insns.len() > MAX_INSNS {
-        return refuse(MAX_INSNS, format!("the program has {} instructions, at most {MAX_INSNS} are allowed", insns.len()));
+        let n = insns.len();
+        return refuse(MAX_INSNS, format!("the program has {n} instructions, and {MAX_INSNS} are allowed"));
     }
-    let mut d = Decoder { insns, table: maps, gpl, maps: Vec::new(), ops: Vec::with_capacity(insns.len()) };
+    if maps.len() > MAX_USED_MAPS {
+        let n = maps.len();
+        return refuse(0, format!("the program comes with {n} maps, and {MAX_USED_MAPS} are allowed"));
+    }
+    let mut d = Decoder { insns, maps, ops: Vec::with_capacity(insns.len()) };
     while d.ops.len() < insns.len() {
         d.insn()?;
     }
     check_flow(insns, &d.ops)?;
     let uses_stack = d.ops.iter().any(reads_fp);
-    Ok(Decoded { ops: d.ops.into(), maps: d.maps, uses_stack })
+    Ok(Decoded { ops: d.ops.into(), uses_stack })
 }
 
 fn refuse<T>(insn: usize, reason: impl Into<String>) -> Result<T, LoadError> {
@@ -180,9 +172,7 @@ fn reads_fp(op: &Op) -> bool {
 
 struct Decoder<'a> {
     insns: &'a [BpfInsn],
-    table: &'a dyn MapTable,
-    gpl: bool,
-    maps: Vec<Arc<Map>>,
+    maps: &'a [Arc<Map>],
     ops: Vec<Op>,
 }
 
@@ -305,16 +295,11 @@ impl Decoder<'_> {
             op.off = self.target(at, "call", i64::from(i.imm))?;
             return Ok(Code::Call);
         }
-        match helpers::proto(i.imm) {
-            Some(p) if p.gpl_only && !self.gpl => {
-                refuse(at, format!("helper {}#{} needs a GPL-compatible license", p.name, i.imm))
-            }
-            Some(p) if p.id == helpers::BPF_FUNC_TAIL_CALL => Ok(Code::TailCall),
-            Some(_) => Ok(Code::CallHelper),
-            None => match helpers::name(i.imm) {
-                Some(name) => refuse(at, format!("helper {name}#{} is not supported here", i.imm)),
-                None => refuse(at, format!("helper #{} does not exist", i.imm)),
-            },
+        match helpers::name(i.imm) {
+            _ if i.imm == helpers::BPF_FUNC_TAIL_CALL => Ok(Code::TailCall),
+            Some(_) if helpers::is_supported(i.imm) => Ok(Code::CallHelper),
+            Some(name) => refuse(at, format!("helper {name}#{} is not supported here", i.imm)),
+            None => refuse(at, format!("helper #{} does not exist", i.imm)),
         }
     }
 
@@ -322,7 +307,7 @@ impl Decoder<'_> {
     fn target(&self, at: usize, what: &str, off: i64) -> Result<i32, LoadError> {
         let (to, len) = (at as i64 + 1 + off, self.insns.len());
         if to < 0 || to >= len as i64 {
-            return refuse(at, format!("{what} to {to} is out of the program ({len} instructions)"));
+            return refuse(at, format!("{what} to insn {to}, but the program has {len}"));
         }
         // At most MAX_INSNS, so it fits.
         Ok(to as i32)
@@ -446,22 +431,12 @@ impl Decoder<'_> {
         Ok(Code::LdImm64)
     }
 
-    /// Finds a map and notes that the program holds it.
-    fn map(&mut self, at: usize, i: BpfInsn) -> Result<Arc<Map>, LoadError> {
-        let by_fd = matches!(i.src_reg(), BPF_PSEUDO_MAP_FD | BPF_PSEUDO_MAP_VALUE);
-        let (found, by) = if by_fd {
-            (self.table.by_fd(i.imm), "descriptor")
-        } else {
-            (self.table.by_idx(i.imm), "index")
-        };
-        let Some(map) = found else { return refuse(at, format!("no map has {by} {}", i.imm)) };
-        if !self.maps.iter().any(|m| Arc::ptr_eq(m, &map)) {
-            if self.maps.len() == MAX_USED_MAPS {
-                return refuse(at, format!("the program uses more than {MAX_USED_MAPS} maps"));
-            }
-            self.maps.push(map.clone());
+    /// The map of a reference: descriptors, too, are positions in the load's maps.
+    fn map(&self, at: usize, i: BpfInsn) -> Result<&Arc<Map>, LoadError> {
+        match usize::try_from(i.imm).ok().and_then(|n| self.maps.get(n)) {
+            Some(map) => Ok(map),
+            None => refuse(at, format!("map {} of {}: there is none", i.imm, self.maps.len())),
         }
-        Ok(map)
     }
 }
 
@@ -499,7 +474,7 @@ fn check_flow(insns: &[BpfInsn], ops: &[Op]) -> Result<(), LoadError> {
         let (jumps, calls) = (is_jump(op.code), op.code == Code::Call);
         if (jumps || calls) && ops[op.off as usize].code == Code::Slot2 {
             let what = if calls { "call" } else { "jump" };
-            return refuse(at, format!("{what} to {} is into the middle of a 64-bit immediate", op.off));
+            return refuse(at, format!("{what} to insn {}, the second half of a 64-bit immediate", op.off));
         }
         if calls {
             starts.push(op.off as usize);
@@ -511,7 +486,7 @@ fn check_flow(insns: &[BpfInsn], ops: &[Op]) -> Result<(), LoadError> {
     for (&start, end) in starts.iter().zip(ends) {
         for (at, op) in ops.iter().enumerate().take(end).skip(start) {
             if is_jump(op.code) && !(start..end).contains(&(op.off as usize)) {
-                return refuse(at, format!("jump to {} is out of its function ({start} to {})", op.off, end - 1));
+                return refuse(at, format!("jump to insn {}, out of its function ({start} to {})", op.off, end - 1));
             }
         }
         if !matches!(ops[end - 1].code, Code::Exit | Code::Ja) {

@@ -3,49 +3,48 @@
 /// An error number with its sentence. What a helper returns to a program is its negative ([`Errno::to_ret`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[repr(i32)]
-#[expect(clippy::upper_case_acronyms, reason = "the kernel's names")]
 pub enum Errno {
     /// Operation not permitted.
-    #[error("operation not permitted (EPERM)")]
+    #[error("EPERM: operation not permitted")]
     EPERM = 1,
     /// No such entry.
-    #[error("no such entry (ENOENT)")]
+    #[error("ENOENT: no such entry")]
     ENOENT = 2,
     /// Argument list too long: an index is out of range or a map is full.
-    #[error("too big: an index is out of range or the map is full (E2BIG)")]
+    #[error("E2BIG: too big: an index is out of range or the map is full")]
     E2BIG = 7,
     /// Bad descriptor.
-    #[error("bad descriptor (EBADF)")]
+    #[error("EBADF: bad descriptor")]
     EBADF = 9,
     /// Try again.
-    #[error("try again (EAGAIN)")]
+    #[error("EAGAIN: try again")]
     EAGAIN = 11,
     /// Out of memory.
-    #[error("out of memory (ENOMEM)")]
+    #[error("ENOMEM: out of memory")]
     ENOMEM = 12,
     /// Permission denied.
-    #[error("permission denied (EACCES)")]
+    #[error("EACCES: permission denied")]
     EACCES = 13,
     /// Bad address.
-    #[error("bad address (EFAULT)")]
+    #[error("EFAULT: bad address")]
     EFAULT = 14,
     /// Busy.
-    #[error("busy (EBUSY)")]
+    #[error("EBUSY: busy")]
     EBUSY = 16,
     /// The entry exists.
-    #[error("the entry exists (EEXIST)")]
+    #[error("EEXIST: the entry exists")]
     EEXIST = 17,
     /// Invalid argument.
-    #[error("invalid argument (EINVAL)")]
+    #[error("EINVAL: invalid argument")]
     EINVAL = 22,
     /// No space left.
-    #[error("no space left (ENOSPC)")]
+    #[error("ENOSPC: no space left")]
     ENOSPC = 28,
     /// Out of range.
-    #[error("out of range (ERANGE)")]
+    #[error("ERANGE: out of range")]
     ERANGE = 34,
     /// Not supported.
-    #[error("not supported (EOPNOTSUPP)")]
+    #[error("EOPNOTSUPP: not supported")]
     EOPNOTSUPP = 95,
 }
 

@@ -1,2 +1,34 @@
-//! progstats.
-fn main() {}
+//! `progstats`: the BPF run-time statistics path, run and measured.
+//!
+//! Exit codes: 0 done, 1 it failed, 2 wrong usage. Errors are one line on stderr that says what is wrong and what to do.
+
+mod cli;
+mod machines;
+mod out;
+mod programs;
+mod run;
+mod sample;
+mod seed;
+mod seed_virtual;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => return cli::usage(e),
+    };
+    let done = match cli.command {
+        cli::Command::Seed(args) => seed::main(&args),
+        cli::Command::Run(args) => run::main(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("progstats: {e:#}");
+            ExitCode::from(if e.is::<cli::Usage>() { 2 } else { 1 })
+        }
+    }
+}

@@ -24,6 +24,9 @@ use crate::{Kconfig, preempt};
 /// The run context of the task is exchanged.
 pub static RUN_CTX: Step = Step::new("run_ctx", "the task's run context is exchanged");
 
+/// How long a task's name is, with its closing zero. Kernel: `TASK_COMM_LEN`.
+pub const TASK_COMM_LEN: usize = 16;
+
 /// What a signal, or a part that is handed no `Cpu`, finds by the thread-local word. First field of every [`Cpu`].
 #[repr(C)]
 struct CpuLine {
@@ -56,6 +59,8 @@ pub struct Cpu<K: Kconfig> {
     pub(crate) idle_of: Option<usize>,
     pub(crate) rcu_nesting: LocalU32,
     pub(crate) rcu_trace_nesting: LocalU32,
+    pid: i32,
+    comm: [u8; TASK_COMM_LEN],
     /// `current->bpf_ctx`: opaque here, as in the kernel's task_struct.
     bpf_ctx: LocalUsize,
     /// Where the task goes next, if it may move: a die, so that tests meet every move.
@@ -71,7 +76,12 @@ pub struct Task<K: Kconfig>(Cpu<K>);
 
 impl<K: Kconfig> Cpu<K> {
     /// What a thread of `machine` is, before it is on a CPU.
-    pub(crate) fn new(machine: &Machine<K>, idle_of: Option<usize>, seed: u64) -> Self {
+    pub(crate) fn new(machine: &Machine<K>, idle_of: Option<usize>, name: &str) -> Self {
+        let pid = sync::irq::self_id();
+        let mut comm = [0; TASK_COMM_LEN];
+        for (to, from) in comm[..TASK_COMM_LEN - 1].iter_mut().zip(name.bytes()) {
+            *to = from;
+        }
         Self {
             line: CpuLine {
                 line: Line { on_interrupt: crate::irq::on_interrupt::<K> },
@@ -90,8 +100,10 @@ impl<K: Kconfig> Cpu<K> {
             idle_of,
             rcu_nesting: LocalU32::new(0),
             rcu_trace_nesting: LocalU32::new(0),
+            pid,
+            comm,
             bpf_ctx: LocalUsize::new(0),
-            die: LocalU64::new(seed | 1),
+            die: LocalU64::new(0x9E37_79B9_7F4A_7C15 ^ u64::from(pid.unsigned_abs())),
             switches: LocalU64::new(0),
             moves: LocalU64::new(0),
             _this_thread: PhantomData,
@@ -211,6 +223,16 @@ impl<K: Kconfig> Task<K> {
     /// The task's run context. Kernel: `current->bpf_ctx`.
     pub fn bpf_ctx(&self) -> usize {
         self.0.bpf_ctx.get()
+    }
+
+    /// The task's number. Kernel: `current->pid`.
+    pub fn pid(&self) -> i32 {
+        self.0.pid
+    }
+
+    /// The task's name, cut and padded with zeroes. Kernel: `current->comm`.
+    pub fn comm(&self) -> [u8; TASK_COMM_LEN] {
+        self.0.comm
     }
 
     /// How often the task was taken off a CPU, and how often it came back on another.

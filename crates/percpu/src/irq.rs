@@ -57,6 +57,8 @@ impl<K: Kconfig> Machine<K> {
     /// If there is no such CPU or line.
     pub fn raise(&self, cpu: usize, irq: Irq) {
         let slot = self.slot(cpu);
+        // ORDERING (host): SeqCst; rule 1 of `irq`, pairs with `try_take` (rule 2) and `leave` (rule 3): of "counted" and
+        // "looked", and of "came or went" and "asked who is there", somebody sees the other.
         slot.pending[irq.0].fetch_add(1, SeqCst);
         slot.any_pending.store(true, SeqCst);
         let tid = match slot.tid.load(SeqCst) {
@@ -119,6 +121,8 @@ pub(crate) fn serve<K: Kconfig>(cpu: &Cpu<K>) {
         cpu.irq_happened.set(0);
         barrier();
         preempt_count_add(cpu, HARDIRQ_OFFSET);
+        // ORDERING (host): SeqCst; pairs with `raise`: the flag is taken before the counts, so a count that is missed here
+        // has set the flag again.
         while slot.any_pending.swap(false, SeqCst) {
             for irq in 0..NR_IRQS {
                 for _ in 0..slot.pending[irq].swap(0, SeqCst) {

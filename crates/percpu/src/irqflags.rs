@@ -19,6 +19,18 @@ pub static IRQ_RESTORE: Step = Step::new("irq_restore", "the interrupt mask is p
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IrqFlags(u32);
 
+impl IrqFlags {
+    /// As the kernel's `unsigned long`, for interfaces that know no machine.
+    pub fn into_raw(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Back from [`IrqFlags::into_raw`].
+    pub fn from_raw(raw: usize) -> Self {
+        Self(raw as u32)
+    }
+}
+
 /// Masks interrupts of this CPU and returns the mask that was there. Kernel: `local_irq_save`.
 ///
 /// Context: any; async-signal-safe.

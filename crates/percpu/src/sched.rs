@@ -40,6 +40,7 @@ pub(crate) fn take<K: Kconfig>(cpu: &Cpu<K>, id: usize) {
 /// Leaves the CPU.
 pub(crate) fn leave<K: Kconfig>(cpu: &Cpu<K>) {
     let Some(slot) = cpu.slot() else { return };
+    // ORDERING (host): SeqCst; rule 3 of `irq`, pairs with `raise`.
     slot.tid.store(0, SeqCst);
     cpu.set_on(None);
     // ORDERING (host): pairs with the swap in `try_take`.
@@ -54,6 +55,7 @@ pub(crate) fn leave<K: Kconfig>(cpu: &Cpu<K>) {
 
 /// Serves what is pending on a CPU just taken.
 fn look<K: Kconfig>(cpu: &Cpu<K>) {
+    // ORDERING (host): SeqCst; rule 2 of `irq`, pairs with `raise`.
     let pending = cpu.slot().is_some_and(|slot| slot.any_pending.load(SeqCst));
     if pending && cpu.irq_mask.get() == 0 {
         irq::serve(cpu);

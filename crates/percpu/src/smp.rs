@@ -219,6 +219,7 @@ impl<K: Kconfig> Machine<K> {
     /// If the machine is booted already, if the host has no more threads, if an interrupt handler panicked and nobody
     /// joined work on its CPU since, or if `f` panics.
     pub fn boot<'env, R>(&'env self, f: impl for<'scope> FnOnce(&Smp<'scope, 'env, K>) -> R) -> R {
+        // ORDERING (host): Acquire; pairs with `drop` of `Down`: one boot's end is before the next one's start.
         assert!(!self.booted.swap(true, Ordering::Acquire), "the machine is booted already");
         self.stopping.store(false, Ordering::Relaxed);
         // Dropped after the scope below, when no thread of the machine is left.
@@ -262,12 +263,14 @@ struct Down<'m, K: Kconfig>(&'m Machine<K>);
 impl<K: Kconfig> Drop for Down<'_, K> {
     fn drop(&mut self) {
         for handler in &self.0.handlers {
+            // ORDERING (host): AcqRel; pairs with `request_irq`: what is dropped is seen as it was made.
             let handler = handler.swap(std::ptr::null_mut(), Ordering::AcqRel);
             if !handler.is_null() {
                 // SAFETY: made by `Box::into_raw` in `request_irq`, and no thread of the machine is left to call it.
                 drop(unsafe { Box::from_raw(handler) });
             }
         }
+        // ORDERING (host): Release; pairs with `boot`.
         self.0.booted.store(false, Ordering::Release);
     }
 }
@@ -361,7 +364,8 @@ impl<'scope, 'env, K: Kconfig> Smp<'scope, 'env, K> {
     ) -> TaskJoin<'scope, T> {
         assert!(cpu < self.workers.len(), "CPU {cpu} is not online");
         let machine = self.machine;
-        let body = move || run_task(machine, cpu, f);
+        let comm = name.to_owned();
+        let body = move || run_task(machine, cpu, &comm, f);
         let join = self.scope.spawn(name, body).unwrap_or_else(|e| panic!("no thread for task {name}: {e}"));
         TaskJoin { join }
     }
@@ -445,10 +449,11 @@ impl<F, T> Work<F, T> {
 /// The life of a CPU's own thread: idle, and work bound to the CPU.
 fn run_cpu<'scope, K: Kconfig>(machine: &Machine<K>, id: usize, jobs: impl Iterator<Item = Job<'scope, K>>) {
     machine.pin_to_core_of(id);
-    let cpu = Cpu::new(machine, Some(id), id as u64);
+    let cpu = Cpu::new(machine, Some(id), &format!("cpu{id}"));
     let _attached = cpu.attach();
     migrate_disable(&cpu);
     let slot = machine.slot(id);
+    // ORDERING (host): SeqCst; rule 4 of `irq`, pairs with `raise`, as below.
     slot.idle_tid.store(sync::irq::self_id(), Ordering::SeqCst);
     // What was raised before the CPU was up.
     sched::take(&cpu, id);
@@ -459,6 +464,7 @@ fn run_cpu<'scope, K: Kconfig>(machine: &Machine<K>, id: usize, jobs: impl Itera
         sched::leave(&cpu);
     }
     // From here on what is raised waits for the next boot; what was raised before is served.
+    // ORDERING (host): SeqCst; pairs with `raise`.
     slot.idle_tid.store(0, Ordering::SeqCst);
     sched::take(&cpu, id);
     sched::leave(&cpu);
@@ -467,10 +473,11 @@ fn run_cpu<'scope, K: Kconfig>(machine: &Machine<K>, id: usize, jobs: impl Itera
 fn run_task<K: Kconfig, T>(
     machine: &Machine<K>,
     id: usize,
+    name: &str,
     f: impl FnOnce(&Task<K>) -> T,
 ) -> Result<T, CpuPanic> {
     machine.pin_to_core_of(id);
-    let cpu = Cpu::new(machine, None, 0x9E37_79B9_7F4A_7C15 ^ u64::from(sync::irq::self_id().unsigned_abs()));
+    let cpu = Cpu::new(machine, None, name);
     let _attached = cpu.attach();
     sched::take(&cpu, id);
     let result = thread::catch(|| f(&cpu)).map_err(|payload| CpuPanic::new(cpu.smp_processor_id(), &payload));

@@ -1,7 +1,7 @@
 //! Newer forms than the baseline's, as whole functions named after the commit that brought them.
 
-/// `d0dd066a0fd8` (6.12): the reader's first load acquires, instead of a fence after it.
-pub mod since_d0dd066a0fd8 {
+/// `d0dd066a0fa2` (6.12): the reader's first load acquires, instead of a fence after it.
+pub mod since_d0dd066a0fa2 {
     use sync::Ordering::Acquire;
     use sync::atomic::Word;
 

@@ -104,6 +104,48 @@ pub(super) fn cfg_loom(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
+/// Above crates/sync no `macro_rules!` holds an operation of the facade: all uses of the macro would share one location,
+/// and `#[track_caller]` could not tell the sites apart.
+pub(super) fn macro_bodies(path: &str, text: &str) -> Vec<Finding> {
+    if !is_rust(path) || is_facade(path) || crate_of(path).is_none() {
+        return Vec::new();
+    }
+    let code = Source::new(text).code;
+    let mut findings = Vec::new();
+    for (start, _) in code.match_indices("macro_rules!") {
+        let body = &code[start..start + block_len(&code[start..])];
+        for (at, word) in words(body) {
+            let method = body[..at].trim_end().ends_with('.');
+            let call = body[at + word.len()..].trim_start().starts_with('(');
+            if method && call && is_operation(word) {
+                let what = format!("`.{word}(` inside macro_rules!: make it a function");
+                findings.push(Finding::at(path, line_of(&code, start + at), what));
+            }
+        }
+    }
+    findings
+}
+
+/// Whether `name` is an operation of the facade's atomics.
+fn is_operation(name: &str) -> bool {
+    const NAMES: &[&str] = &["load", "load_own", "add_own", "store", "swap", "compare_exchange"];
+    NAMES.contains(&name) || name.starts_with("fetch_")
+}
+
+/// The length of the first bracketed text in `code`, with what is before it.
+fn block_len(code: &str) -> usize {
+    let mut depth = 0;
+    for (i, c) in code.char_indices() {
+        match c {
+            '{' | '(' | '[' => depth += 1,
+            '}' | ')' | ']' if depth <= 1 => return i + 1,
+            '}' | ')' | ']' => depth -= 1,
+            _ => {}
+        }
+    }
+    code.len()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,6 +171,23 @@ mod tests {
         assert_eq!(named("// std::sync::atomic\nlet a = \"loom::model\";\nlet loom = 1;\n"), []);
         assert_eq!(named("use std::{fmt};\nstruct A { sync: B }\nfn f() { sync::atomic::g() }\n"), []);
         assert_eq!(atomics("crates/sync/src/a.rs", "use std::sync::atomic::AtomicU64;\n"), []);
+    }
+
+    #[test]
+    fn macros_hold_no_operation() {
+        let body =
+            |inner: &str| format!("macro_rules! m {{\n    ($a:expr) => {{\n        {inner}\n    }};\n}}\n");
+        let found = |inner: &str| -> Vec<usize> {
+            macro_bodies("crates/stats/src/a.rs", &body(inner)).iter().map(|f| f.line).collect()
+        };
+        for bad in ["$a.load(Relaxed)", "$a.store(1, Release)", "x.fetch_add(1, o)", "b(1); a.add_own(1)"] {
+            assert_eq!(found(bad), [3], "{bad}");
+            assert_eq!(macro_bodies("crates/sync/src/a.rs", &body(bad)), []);
+        }
+        for fine in ["// $a.load(Relaxed)", "load($a)", "$a.loads(1)", "$a.load", "1 }; } fn f() { a.load(o)"]
+        {
+            assert_eq!(found(fine), [], "{fine}");
+        }
     }
 
     #[test]

@@ -92,7 +92,8 @@ fn cited(files: &[File]) -> BTreeMap<&str, (&str, usize)> {
     let mut cited = BTreeMap::new();
     for file in files.iter().filter(|f| is_rust(&f.path) || f.path.ends_with(".md")) {
         for (line, text) in file.text.lines().enumerate() {
-            for (_, id) in words(text).filter(|(_, w)| is_id(w)) {
+            // Also as a part of a name, as in `history::before_ID`.
+            for id in words(text).flat_map(|(_, word)| word.split('_')).filter(|part| is_id(part)) {
                 cited.entry(id).or_insert((file.path.as_str(), line));
             }
         }
@@ -133,6 +134,13 @@ mod tests {
             found(&[], &[(&a, "kept = \"for later\""), (&b, "confirmed = false\nkept = \"x\"")]),
             [""; 0]
         );
+    }
+
+    #[test]
+    fn cited_in_a_name() {
+        let a = "a1b2".repeat(3);
+        assert_eq!(found(&[&format!("before_{a}")], &[(&a, "")]), [""; 0]);
+        assert_eq!(found(&[&format!("since_{a}")], &[]).len(), 1);
     }
 
     #[test]

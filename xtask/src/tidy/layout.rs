@@ -5,8 +5,22 @@ use toml::{Table, Value};
 use super::{File, Finding, crate_of};
 use crate::source::is_word;
 
-/// The crates, bottom first: each may depend on those before it.
-const CHAIN: &[&str] = &["sync", "percpu", "stats", "jump_label", "filter", "trampoline", "bpf", "lab"];
+/// The crates, bottom first, and those of ours that each may depend on.
+const CRATES: &[(&str, &[&str])] = &[
+    ("sync", &[]),
+    ("percpu", &["sync"]),
+    ("stats", &["sync", "percpu"]),
+    ("jump_label", &["sync"]),
+    ("filter", &["sync", "percpu", "stats", "jump_label"]),
+    ("trampoline", &["sync", "percpu", "stats", "jump_label", "filter"]),
+    ("bpf", &["sync", "percpu", "stats", "jump_label", "filter", "trampoline"]),
+    ("host", &[]),
+    ("lab", &["sync", "percpu", "stats", "jump_label", "filter", "trampoline", "bpf", "host"]),
+    ("xtask", &[]),
+];
+
+/// Speaks to the real kernel, and knows nothing else.
+const ONLY_LIBC: &str = "host";
 
 /// Whether `path` is a member's manifest.
 fn is_member(path: &str) -> bool {
@@ -26,7 +40,7 @@ pub(super) fn inherits_lints(path: &str, text: &str) -> Vec<Finding> {
     }
 }
 
-/// Each crate depends only on crates before it in the chain.
+/// Each crate depends only on crates below it.
 pub(super) fn direction(path: &str, text: &str) -> Vec<Finding> {
     if !is_member(path) {
         return Vec::new();
@@ -34,17 +48,20 @@ pub(super) fn direction(path: &str, text: &str) -> Vec<Finding> {
     // What does not parse is the finding of another rule.
     let Ok(manifest) = text.parse::<Table>() else { return Vec::new() };
     let name = crate_of(path).unwrap_or("xtask");
-    let below = match CHAIN.iter().position(|c| *c == name) {
-        Some(place) => &CHAIN[..place],
-        None if name == "xtask" => &[],
-        None => return vec![Finding::of(path, format!("{name} has no place in the chain of crates"))],
+    let Some((_, below)) = CRATES.iter().find(|(known, _)| *known == name) else {
+        return vec![Finding::of(
+            path,
+            format!("{name} has no place among the crates: give it one in {}", file!()),
+        )];
     };
     let mut findings = Vec::new();
     for (dependency, spec) in dependencies(&manifest) {
         let package = spec.get("package").and_then(Value::as_str).unwrap_or(dependency);
-        let ours = CHAIN.contains(&package) || package == "xtask";
+        let ours = CRATES.iter().any(|(known, _)| *known == package);
         if ours && !below.contains(&package) {
             findings.push(Finding::of(path, format!("{name} depends on {package}, which is not below it")));
+        } else if !ours && name == ONLY_LIBC && package != "libc" {
+            findings.push(Finding::of(path, format!("{name} depends on {package}: it may use libc alone")));
         }
     }
     findings
@@ -101,6 +118,8 @@ mod tests {
             0
         );
         assert_eq!(direction_of("sync", "[dev-dependencies]\nstats.workspace = true\n"), 0);
+        assert_eq!(direction_of("jump_label", "[dependencies]\nsync.workspace = true\n"), 0);
+        assert_eq!(direction_of("host", "[dependencies]\nlibc.workspace = true\n"), 0);
         assert_eq!(direction("xtask/Cargo.toml", "[dependencies]\ntoml = \"1\"\n"), []);
     }
 
@@ -116,6 +135,8 @@ mod tests {
             1
         );
         assert_eq!(direction_of("lab", "[dependencies]\nxtask = {}\n"), 1);
+        assert_eq!(direction_of("jump_label", "[dependencies]\nsync = {}\npercpu = {}\nstats = {}\n"), 2);
+        assert_eq!(direction_of("host", "[dependencies]\nlibc = \"0.2\"\nsync = {}\nanyhow = \"1\"\n"), 2);
         assert_eq!(direction_of("new", ""), 1);
         assert_eq!(direction("xtask/Cargo.toml", "[dependencies]\nlab.workspace = true\n").len(), 1);
     }

@@ -39,6 +39,11 @@ impl Finding {
     fn of(path: &str, what: impl Into<String>) -> Finding {
         Finding { path: path.into(), line: 0, what: what.into() }
     }
+
+    /// As it is printed: `file:line: rule: sentence`.
+    fn of_rule(self, name: &str) -> Finding {
+        Finding { what: format!("{name}: {}", self.what), ..self }
+    }
 }
 
 impl fmt::Display for Finding {
@@ -50,27 +55,39 @@ impl fmt::Display for Finding {
     }
 }
 
+/// A rule: its name in the output, and the check.
+struct Rule<F> {
+    name: &'static str,
+    check: F,
+}
+
 /// Looks at a file's path and text.
-type FileRule = fn(&str, &str) -> Vec<Finding>;
+type FileRule = Rule<fn(&str, &str) -> Vec<Finding>>;
 
 /// Looks at all files.
-type TreeRule = fn(&[File]) -> Vec<Finding>;
+type TreeRule = Rule<fn(&[File]) -> Vec<Finding>>;
 
 const FILE_RULES: &[FileRule] = &[
-    text::opens_with_docs,
-    text::trailing_blanks,
-    text::final_newline,
-    text::line_width,
-    text::machine_paths,
-    text::unfinished,
-    ordering::has_reason,
-    facade::atomics,
-    facade::cfg_loom,
-    layout::inherits_lints,
-    layout::direction,
+    Rule { name: "opens-with-docs", check: text::opens_with_docs },
+    Rule { name: "trailing-blank", check: text::trailing_blanks },
+    Rule { name: "tab", check: text::tabs },
+    Rule { name: "final-newline", check: text::final_newline },
+    Rule { name: "line-width", check: text::line_width },
+    Rule { name: "machine-path", check: text::machine_paths },
+    Rule { name: "unfinished", check: text::unfinished },
+    Rule { name: "ordering-reason", check: ordering::has_reason },
+    Rule { name: "atomics", check: facade::atomics },
+    Rule { name: "cfg-loom", check: facade::cfg_loom },
+    Rule { name: "macro-body", check: facade::macro_bodies },
+    Rule { name: "lints", check: layout::inherits_lints },
+    Rule { name: "direction", check: layout::direction },
 ];
 
-const TREE_RULES: &[TreeRule] = &[ordering::partner_exists, kernel::citations, layout::folder_map];
+const TREE_RULES: &[TreeRule] = &[
+    Rule { name: "ordering-pair", check: ordering::pairs },
+    Rule { name: "citation", check: kernel::citations },
+    Rule { name: "folder-map", check: layout::folder_map },
+];
 
 /// Checks the repository at `root`.
 ///
@@ -79,10 +96,13 @@ const TREE_RULES: &[TreeRule] = &[ordering::partner_exists, kernel::citations, l
 pub(crate) fn check(root: &Path) -> Result<Outcome> {
     let files = files(root)?;
     let mut findings: Vec<Finding> = Vec::new();
-    for file in &files {
-        findings.extend(FILE_RULES.iter().flat_map(|rule| rule(&file.path, &file.text)));
+    for Rule { name, check } in FILE_RULES {
+        let found = files.iter().flat_map(|file| check(&file.path, &file.text));
+        findings.extend(found.map(|finding| finding.of_rule(name)));
     }
-    findings.extend(TREE_RULES.iter().flat_map(|rule| rule(&files)));
+    for Rule { name, check } in TREE_RULES {
+        findings.extend(check(&files).into_iter().map(|finding| finding.of_rule(name)));
+    }
     findings.sort();
     let output = findings.iter().map(|f| format!("{f}\n")).collect();
     Ok(Outcome::Check { ok: findings.is_empty(), output })
@@ -127,7 +147,26 @@ fn is_rust(path: &str) -> bool {
     path.ends_with(".rs")
 }
 
+/// Files for tests.
 #[cfg(test)]
 pub(crate) fn tree(files: &[(&str, &str)]) -> Vec<File> {
     files.iter().map(|&(path, text)| File { path: path.into(), text: text.into() }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn findings_name_their_rule() {
+        let at = Finding::at("a.rs", 2, "Wrong.").of_rule("tab");
+        assert_eq!(at.to_string(), "a.rs:3: tab: Wrong.");
+        assert_eq!(Finding::of("a.rs", "Wrong.").of_rule("tab").to_string(), "a.rs: tab: Wrong.");
+    }
+
+    #[test]
+    fn names_of_rules_are_their_own() {
+        let names = || FILE_RULES.iter().map(|r| r.name).chain(TREE_RULES.iter().map(|r| r.name));
+        assert_eq!(names().collect::<std::collections::HashSet<_>>().len(), names().count());
+    }
 }

@@ -1,9 +1,18 @@
-//! Memory orderings carry their reason, and the partner a reason names is there.
-
-use std::collections::HashMap;
+//! Memory orderings carry their reason, and the partner that a reason names is there and names it back.
+//!
+//! The form: a comment that begins with `ORDERING`, as in
+//! `// ORDERING: Release; pairs with the load in `seqcount::read_retry`; keeps new data from showing early.`
+//! - "pairs with" names one or more functions in backticks, before the next `;`, `:` or `.`, parentheses aside:
+//!   `function`, `module::function` or `Type::function`. Each must exist and hold an `ORDERING` comment that names the
+//!   first one's function back.
+//! - "pairs with none: REASON" has no partner; an ordering with just a reason says nothing of pairs.
+//! - A comment belongs to the innermost function around it, or else to the next one.
+//! - Older and newer forms (`history`, `later`) name their partner in the shipped code, which does not name them back.
+//! - "rule N of" and a module points to an argument that the module makes for several places at once: a partner named
+//!   beside it exists, but need not name back.
 
 use super::{File, Finding, crate_of, is_rust};
-use crate::source::{Source, words};
+use crate::source::{Source, line_of, words};
 
 /// The crates whose orderings are the kernel's, or hold the simulated machine together.
 const CRATES: &[&str] = &["percpu", "stats", "jump_label", "filter", "trampoline"];
@@ -21,7 +30,7 @@ pub(super) fn has_reason(path: &str, text: &str) -> Vec<Finding> {
     let tests = source.test_lines();
     let mut findings = Vec::new();
     for (at, what) in strong(&source.code) {
-        let line = crate::source::line_of(&source.code, at);
+        let line = line_of(&source.code, at);
         let reasons = &comments[line.saturating_sub(REACH)..=line];
         if !tests[line] && !reasons.iter().any(|c| is_reason(c)) {
             findings.push(Finding::at(
@@ -63,49 +72,142 @@ fn is_statement(before: &str) -> bool {
 
 /// Whether a comment gives a reason for an ordering: `ORDERING`, or `rule 2 of`.
 fn is_reason(comment: &str) -> bool {
+    words(comment).any(|(_, w)| w == "ORDERING") || cites_rule(comment)
+}
+
+/// Whether a comment points to `rule 2 of` a module's argument.
+fn cites_rule(comment: &str) -> bool {
     let words: Vec<&str> = words(comment).map(|(_, w)| w).collect();
-    let rule = |w: &[&str]| w[0] == "rule" && w[1].parse::<u32>().is_ok() && w[2] == "of";
-    words.contains(&"ORDERING") || words.windows(3).any(rule)
+    words.windows(3).any(|w| w[0] == "rule" && w[1].parse::<u32>().is_ok() && w[2] == "of")
 }
 
-/// What an `ORDERING` comment pairs with is a function of the workspace, `name` or `module::name` or `Type::name`.
-pub(super) fn partner_exists(files: &[File]) -> Vec<Finding> {
-    let rust: Vec<(&File, Source)> =
-        files.iter().filter(|f| is_rust(&f.path)).map(|f| (f, Source::new(&f.text))).collect();
-    let mut functions: HashMap<&str, Vec<(&str, &str)>> = HashMap::new();
-    for (file, source) in &rust {
-        let names: Vec<&str> = words(&source.code).map(|(_, w)| w).collect();
-        for name in names.windows(2).filter(|w| w[0] == "fn").map(|w| w[1]) {
-            functions.entry(name).or_default().push((&file.path, &source.code));
-        }
-    }
-    let mut findings = Vec::new();
-    for (file, source) in &rust {
-        for (line, partner) in partners(&source.comments) {
-            let what = match partner {
-                None => "pairs with nobody: name the function in backticks".to_string(),
-                Some(partner) if !exists(&functions, &partner) => {
-                    format!("pairs with `{partner}`, which is no function here")
-                }
-                Some(_) => continue,
-            };
-            findings.push(Finding::at(&file.path, line, what));
-        }
-    }
-    findings
+/// A file with its functions.
+struct Rust<'a> {
+    path: &'a str,
+    source: Source,
+    functions: Vec<Function>,
 }
 
-/// Whether `functions`, by name with the path and code of where they are defined, know `name`.
-fn exists(functions: &HashMap<&str, Vec<(&str, &str)>>, name: &str) -> bool {
-    let mut parts = name.trim_end_matches("()").rsplit("::");
-    let places = parts.next().and_then(|function| functions.get(function));
-    let within = |of: &str| {
-        let there = |&(path, code): &(&str, &str)| {
-            path.trim_end_matches(".rs").split('/').any(|p| p == of) || words(code).any(|(_, w)| w == of)
+/// A function and its first and last line, by index.
+struct Function {
+    name: String,
+    lines: (usize, usize),
+}
+
+/// One "pairs with" of an `ORDERING` comment, and where it is.
+struct Pairing<'a> {
+    rust: &'a Rust<'a>,
+    function: Option<&'a str>,
+    said: Said,
+}
+
+/// What one "pairs with" says.
+struct Said {
+    line: usize,
+    partners: Vec<String>,
+    by_rule: bool,
+}
+
+/// What an `ORDERING` comment pairs with is a function of the workspace whose own comment names it back.
+pub(super) fn pairs(files: &[File]) -> Vec<Finding> {
+    let rust: Vec<Rust<'_>> = files.iter().filter(|f| is_rust(&f.path)).map(Rust::new).collect();
+    let pairings: Vec<Pairing<'_>> = rust.iter().flat_map(Rust::pairings).collect();
+    let at = |p: &Pairing<'_>, what| Finding::at(p.rust.path, p.said.line, what);
+    pairings.iter().flat_map(|p| p.faults(&rust, &pairings).into_iter().map(|what| at(p, what))).collect()
+}
+
+impl<'a> Rust<'a> {
+    fn new(file: &'a File) -> Rust<'a> {
+        let source = Source::new(&file.text);
+        let functions = functions(&source.code);
+        Rust { path: &file.path, source, functions }
+    }
+
+    fn pairings(&self) -> Vec<Pairing<'_>> {
+        let said = said(&self.source.comments).into_iter();
+        said.map(|said| Pairing { rust: self, function: self.function_at(said.line), said }).collect()
+    }
+
+    /// The innermost function around `line`, or else the one that follows, which the comment stands before.
+    fn function_at(&self, line: usize) -> Option<&str> {
+        let around = self.functions.iter().filter(|f| (f.lines.0..=f.lines.1).contains(&line));
+        let innermost = around.min_by_key(|f| f.lines.1 - f.lines.0);
+        let next = || self.functions.iter().find(|f| f.lines.0 > line);
+        innermost.or_else(next).map(|f| f.name.as_str())
+    }
+
+    /// Whether `name` (`function`, `module::function` or `Type::function`) can mean `function` of this file.
+    fn is_named(&self, name: &str, function: &str) -> bool {
+        let mut parts = name.trim_end_matches("()").rsplit("::");
+        let within = |of: &str| {
+            self.path.trim_end_matches(".rs").split('/').any(|part| part == of)
+                || words(&self.source.code).any(|(_, w)| w == of)
         };
-        places.is_some_and(|places| places.iter().any(there))
-    };
-    places.is_some() && parts.next().is_none_or(within)
+        parts.next() == Some(function) && parts.next().is_none_or(within)
+    }
+
+    /// Whether it holds older or newer forms than the shipped one, which does not know them.
+    fn is_beside(&self) -> bool {
+        self.path.trim_end_matches(".rs").split('/').any(|part| part == "history" || part == "later")
+    }
+}
+
+impl Pairing<'_> {
+    /// What is wrong with it.
+    fn faults(&self, rust: &[Rust<'_>], pairings: &[Pairing<'_>]) -> Vec<String> {
+        if self.said.partners.is_empty() {
+            return vec!["pairs with nobody: name the function in backticks, or `none: REASON`".into()];
+        }
+        let one_sided = self.said.by_rule || self.rust.is_beside();
+        let fault = |partner: &String| {
+            let exists = rust.iter().any(|r| r.functions.iter().any(|f| r.is_named(partner, &f.name)));
+            if !exists {
+                return Some(format!("pairs with `{partner}`, which is no function here"));
+            }
+            let here = self.function.filter(|_| !one_sided)?;
+            let mut shipped = pairings.iter().filter(|other| !other.rust.is_beside());
+            let back = shipped.any(|other| other.is_in(partner) && other.names(self.rust, here));
+            (!back).then(|| format!("pairs with `{partner}`, where no ORDERING comment names `{here}` back"))
+        };
+        self.said.partners.iter().filter_map(fault).collect()
+    }
+
+    /// Whether it stands in what `name` can mean.
+    fn is_in(&self, name: &str) -> bool {
+        self.function.is_some_and(|function| self.rust.is_named(name, function))
+    }
+
+    /// Whether it can mean `function` of `rust`.
+    fn names(&self, rust: &Rust<'_>, function: &str) -> bool {
+        self.said.partners.iter().any(|partner| rust.is_named(partner, function))
+    }
+}
+
+/// The functions of `code` that have a body.
+fn functions(code: &str) -> Vec<Function> {
+    let names = words(code).zip(words(code).skip(1)).filter(|((_, keyword), _)| *keyword == "fn");
+    let with_body = names.filter_map(|(_, (at, name))| {
+        let end = at + body_len(&code[at..])?;
+        Some(Function { name: name.into(), lines: (line_of(code, at), line_of(code, end)) })
+    });
+    with_body.collect()
+}
+
+/// The length of a function from its name to the end of its body, if it has one.
+fn body_len(code: &str) -> Option<usize> {
+    let (mut braces, mut others) = (0, 0);
+    for (i, c) in code.char_indices() {
+        match c {
+            '(' | '[' => others += 1,
+            ')' | ']' => others -= 1,
+            '{' => braces += 1,
+            '}' if braces == 1 => return Some(i),
+            '}' => braces -= 1,
+            ';' if braces == 0 && others == 0 => return None,
+            _ => {}
+        }
+    }
+    None
 }
 
 /// Whether a comment begins with `ORDERING`.
@@ -113,8 +215,8 @@ fn is_marked(comment: &str) -> bool {
     comment.trim_start().trim_start_matches(['/', '!']).trim_start().starts_with("ORDERING")
 }
 
-/// For each `ORDERING` comment that says "pairs with": the line that says so, and the next name in backticks.
-fn partners(comments: &str) -> Vec<(usize, Option<String>)> {
+/// Each "pairs with" of the `ORDERING` comments, but for those with none and a reason.
+fn said(comments: &str) -> Vec<Said> {
     let lines: Vec<&str> = comments.lines().collect();
     let is_comment = |l: &&str| l.trim_start().starts_with("//");
     let mut found = Vec::new();
@@ -133,13 +235,37 @@ fn partners(comments: &str) -> Vec<(usize, Option<String>)> {
         }
         for (at, said) in text.match_indices("pairs with") {
             let line = start + ends.iter().take_while(|&&end| end <= at).count();
-            let rest = &text[at + said.len()..];
-            // One partner of several: up to the next "pairs with".
-            let rest = rest.split("pairs with").next().unwrap_or(rest);
-            found.push((line, rest.split('`').nth(1).map(str::to_string)));
+            let rest = text[at + said.len()..].split("pairs with").next().unwrap_or_default();
+            let reason = rest.trim_start().strip_prefix("none:");
+            if reason.is_none_or(|reason| reason.trim().is_empty()) {
+                found.push(Said { line, partners: names(rest), by_rule: cites_rule(&text) });
+            }
         }
     }
     found
+}
+
+/// The functions in backticks at the beginning of `text`: up to the end of the clause, without what stands in parentheses.
+fn names(text: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut depth = 0;
+    for (i, part) in text.split('`').enumerate() {
+        let is_name = i % 2 == 1;
+        if is_name && depth == 0 {
+            // A capital: a type that a function is said to be of.
+            let last = part.rsplit("::").next().unwrap_or(part);
+            names.extend((!last.starts_with(char::is_uppercase)).then(|| part.to_string()));
+        }
+        for c in part.chars().filter(|_| !is_name) {
+            match c {
+                '(' => depth += 1,
+                ')' => depth -= 1,
+                ';' | ':' | '.' if depth == 0 => return names,
+                _ => {}
+            }
+        }
+    }
+    names
 }
 
 #[cfg(test)]
@@ -185,38 +311,91 @@ mod tests {
         assert_eq!(has_reason("crates/stats/tests/a.rs", "fence(SeqCst);\n"), []);
     }
 
-    fn partner(comment: &str) -> Vec<usize> {
+    /// The lines with findings if function `a` holds `comment` and `Line::handle` in another file holds `back`.
+    fn paired(comment: &str, back: &str) -> Vec<usize> {
         let files = tree(&[
-            ("crates/stats/src/a.rs", &format!("//! A.\n{comment}\nfn a() {{}}\n")),
+            (PATH, &format!("//! A.\nfn a() {{\n{comment}\n}}\nfn b();\n")),
             (
                 "crates/percpu/src/irq.rs",
-                "struct Line;\nimpl Line {\n    fn handle() {}\n}\n// fn gone() {}\n",
+                &format!("impl Line {{\nfn handle() {{\n{back}\n}}\n}}\n// fn gone() {{}}\n"),
             ),
         ]);
-        partner_exists(&files).iter().map(|f| f.line).collect()
+        pairs(&files).iter().filter(|f| f.path == PATH).map(|f| f.line).collect()
     }
 
+    const BACK: &str = "// ORDERING: Acquire; pairs with the store in `a`.";
+
     #[test]
-    fn partners_exist() {
-        for name in ["a", "handle", "irq::handle", "Line::handle", "percpu::irq::handle", "a()"] {
+    fn partners_name_each_other() {
+        for name in ["handle", "irq::handle", "Line::handle", "percpu::irq::handle", "handle()"] {
             assert_eq!(
-                partner(&format!("// ORDERING: Release; pairs with the load in `{name}`; so.")),
+                paired(&format!("// ORDERING: Release; pairs with the load in `{name}`; so."), BACK),
                 [],
                 "{name}"
             );
         }
-        assert_eq!(partner("// ORDERING (host): this and\n// that; pairs with\n// `handle`."), []);
-        assert_eq!(partner("// This pairs with `gone`.\n// And an ORDERING pairs with `gone`."), []);
-        assert_eq!(partner("// ORDERING: Relaxed; nobody else looks."), []);
+        assert_eq!(paired("// ORDERING (host): this and\n// that; pairs with\n// `handle`.", BACK), []);
+        assert_eq!(paired("fence(Release); // ORDERING: pairs with `handle`.", BACK), []);
+        assert_eq!(paired("// ORDERING: pairs with `a` itself.", ""), []);
+    }
+
+    #[test]
+    fn no_partner_needed() {
+        assert_eq!(paired("// This pairs with `gone`.\n// And an ORDERING pairs with `gone`.", ""), []);
+        assert_eq!(paired("// ORDERING: Relaxed; nobody else looks.", ""), []);
+        assert_eq!(paired("// ORDERING: Relaxed; pairs with none: only\n// a hint.", ""), []);
     }
 
     #[test]
     fn partners_that_do_not_exist() {
-        for name in ["gone", "a::handle", "Other::handle", "irq::a"] {
-            assert_eq!(partner(&format!("// ORDERING: pairs with `{name}`.")), [2], "{name}");
+        for name in ["gone", "b", "irq::a", "Other::handle"] {
+            assert_eq!(paired(&format!("// ORDERING: pairs with `{name}`."), BACK), [3], "{name}");
         }
-        assert_eq!(partner("// ORDERING: Release; pairs with the load."), [2]);
-        assert_eq!(partner("fence(Release); // ORDERING: pairs with the load."), [2]);
-        assert_eq!(partner("// ORDERING: pairs with `handle`,\n// also pairs with `gone`."), [3]);
+        for nobody in ["the load.", "none.", "none:"] {
+            assert_eq!(paired(&format!("// ORDERING: Release; pairs with {nobody}"), ""), [3], "{nobody}");
+        }
+        assert_eq!(paired("// ORDERING: pairs with `handle`,\n// also pairs with `gone`.", BACK), [4]);
+        assert_eq!(paired("// ORDERING: pairs with `handle`;\n// also pairs with `gone`.", BACK), [4]);
+        assert_eq!(paired("// ORDERING: pairs with `handle` and `gone`.", BACK), [3]);
+    }
+
+    #[test]
+    fn lists_of_partners() {
+        let listed = |text| names(text).join(" ");
+        assert_eq!(listed(" the load in `a`, `b::c` (not `d`) and `e()`: as `f`"), "a b::c e()");
+        assert_eq!(listed(" `drop` of `Down`; so"), "drop");
+        assert_eq!(listed(" the load; `a`"), "");
+    }
+
+    #[test]
+    fn a_rule_stands_for_the_way_back() {
+        assert_eq!(paired("// ORDERING: rule 2 of `irq`, pairs with `handle`.", ""), []);
+        assert_eq!(paired("// ORDERING: rule 2 of `irq`, pairs with `gone`.", ""), [3]);
+    }
+
+    #[test]
+    fn partners_that_do_not_name_back() {
+        let comment = "// ORDERING: Release; pairs with `handle`.";
+        for back in ["", "// Pairs with `a`.", "// ORDERING: why.", "// ORDERING: pairs with `handle`."] {
+            assert_eq!(paired(comment, back), [3], "{back}");
+        }
+        let later = ("crates/a/src/later.rs", "fn handle() {\n// ORDERING: pairs with `a`.\n}\n");
+        let one = (PATH, "fn a() {\n// ORDERING: pairs with `handle`.\n}\n");
+        let other = ("crates/a/src/lib.rs", "fn handle() {}\n");
+        assert_eq!(pairs(&tree(&[one, other, later])).len(), 1, "later forms do not count");
+        let alone =
+            |path| pairs(&tree(&[(path, "fn a() {\n// ORDERING: pairs with `b`.\n}\nfn b() {}\n")])).len();
+        assert_eq!(alone("crates/a/src/lib.rs"), 1);
+        assert_eq!(alone("crates/a/src/later.rs"), 0);
+        assert_eq!(alone("crates/a/src/history/before.rs"), 0);
+    }
+
+    #[test]
+    fn a_comment_belongs_to_the_function_around_it() {
+        let code = "// x\nfn a(b: [u8; 2]) {\n    fn c() {\n    }\n\n}\nfn d();\nfn e() {}\n";
+        let file = File { path: PATH.into(), text: code.into() };
+        let rust = Rust::new(&file);
+        let at = [0, 3, 4, 6, 7].map(|line| rust.function_at(line));
+        assert_eq!(at, [Some("a"), Some("c"), Some("a"), Some("e"), Some("e")]);
     }
 }

@@ -4,7 +4,7 @@ use super::{Finding, is_rust};
 use crate::source::{Source, is_word, words};
 
 /// Columns of a line of Rust, comments included.
-const WIDTH: usize = 120;
+const WIDTH: usize = 125;
 
 /// Each Rust file opens by saying what it is.
 pub(super) fn opens_with_docs(path: &str, text: &str) -> Vec<Finding> {
@@ -21,6 +21,12 @@ pub(super) fn trailing_blanks(path: &str, text: &str) -> Vec<Finding> {
         .filter(|(_, l)| l.ends_with([' ', '\t', '\r']))
         .map(|(i, _)| Finding::at(path, i, "trailing blank"))
         .collect()
+}
+
+/// Rust is indented by blanks.
+pub(super) fn tabs(path: &str, text: &str) -> Vec<Finding> {
+    let lines = text.lines().enumerate().filter(|(_, l)| is_rust(path) && l.contains('\t'));
+    lines.map(|(i, _)| Finding::at(path, i, "tab")).collect()
 }
 
 /// A file ends with one newline.
@@ -103,6 +109,12 @@ mod tests {
     }
 
     #[test]
+    fn no_tabs() {
+        assert!(tabs("a.rs", "fn a() {\n    b();\n}\n").is_empty() && tabs("a.md", "\ta\n").is_empty());
+        assert_eq!(lines(&tabs("a.rs", "a\n\tb\nc // \td\n")), [2, 3]);
+    }
+
+    #[test]
     fn newline() {
         assert!(final_newline("a", "a\n").is_empty() && final_newline("a", "").is_empty());
         assert_eq!(final_newline("a", "a").len(), 1);
@@ -111,9 +123,9 @@ mod tests {
 
     #[test]
     fn width() {
-        assert!(line_width("a.rs", &format!("{}\n", "é".repeat(120))).is_empty());
-        assert_eq!(lines(&line_width("a.rs", &format!("a\n{}\n", "a".repeat(121)))), [2]);
-        assert!(line_width("a.md", &"a".repeat(121)).is_empty());
+        assert!(line_width("a.rs", &format!("{}\n", "é".repeat(WIDTH))).is_empty());
+        assert_eq!(lines(&line_width("a.rs", &format!("a\n{}\n", "a".repeat(WIDTH + 1)))), [2]);
+        assert!(line_width("a.md", &"a".repeat(WIDTH + 1)).is_empty());
     }
 
     #[test]

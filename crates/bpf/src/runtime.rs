@@ -1,0 +1,121 @@
+//! Programs on simulated CPUs: what makes a loaded [`Program`] a [`BpfProg`] of a machine. Kernel: `bpf_prog_load` and
+//! `bpf_prog_select_runtime` (kernel/bpf/core.c), which set `prog->bpf_func`, v6.6.
+//!
+//! This is the engine's one generic file: the interpreter knows no machine, and is handed the CPU as an [`Env`].
+
+use std::sync::Arc;
+
+use filter::{Abort, BpfCtx, BpfFunc, BpfProg, Kconfig, ProgType, sched_clock};
+use percpu::{Cpu, IrqFlags, Pcpu, local_irq_restore, local_irq_save};
+use sync::host::{AtomicU64, Ordering::Relaxed};
+
+use crate::env::Env;
+use crate::errno::Errno;
+use crate::fault::FaultKind;
+use crate::interp;
+use crate::prog::Program;
+use crate::trace::TraceBuf;
+
+/// A program's text as a machine runs it.
+pub struct Text {
+    program: Arc<Program>,
+    trace: Option<Arc<TraceBuf>>,
+    random: AtomicU64,
+    /// The process. Asked for once: a run makes no system call.
+    tgid: u32,
+}
+
+impl Text {
+    /// The text of `program`; what it prints is dropped.
+    pub fn new(program: Arc<Program>) -> Self {
+        Self { program, trace: None, random: AtomicU64::new(0), tgid: std::process::id() }
+    }
+
+    /// The same, and what it prints goes to `trace`.
+    pub fn with_trace(self, trace: Arc<TraceBuf>) -> Self {
+        Self { trace: Some(trace), ..self }
+    }
+}
+
+/// Allocates a program of a machine. Kernel: the part of `bpf_prog_load` after the verifier.
+///
+/// Context: task; may sleep.
+///
+/// # Errors
+/// [`Errno::ENOMEM`] if its guard or its statistics cannot be had.
+pub fn bpf_prog_load<K: Kconfig>(pcpu: &Pcpu, kind: ProgType, text: Text) -> Result<BpfProg<K>, Errno> {
+    BpfProg::alloc(pcpu, kind, text).map_err(|_| Errno::ENOMEM)
+}
+
+impl<K: Kconfig> BpfFunc<K> for Text {
+    fn call(&self, cpu: &Cpu<K>, ctx: &mut BpfCtx<'_>) -> u32 {
+        match interp::run(&self.program, ctx.mem, &OnCpu { cpu, text: self }) {
+            Ok(r0) => r0 as u32,
+            Err(fault) => {
+                ctx.abort = Some(Abort { insn: fault.pc, why: why(fault.kind) });
+                0
+            }
+        }
+    }
+}
+
+/// A fault in a few words, without what would need an allocation to say.
+fn why(kind: FaultKind) -> &'static str {
+    match kind {
+        FaultKind::OutOfBounds { write: false, .. } => "read out of bounds",
+        FaultKind::OutOfBounds { write: true, .. } => "write out of bounds",
+        FaultKind::ReadOnly { .. } => "write to read-only memory",
+        FaultKind::Misaligned { .. } => "misaligned atomic access",
+        FaultKind::Budget => "too many instructions",
+        FaultKind::CallDepth => "too many active functions",
+        FaultKind::NoPacket => "packet load without a packet",
+        FaultKind::UnreleasedRecord => "ring buffer record not released",
+        FaultKind::Helper { why, .. } => why,
+    }
+}
+
+/// The CPU and task that a program runs on.
+struct OnCpu<'a, K: Kconfig> {
+    cpu: &'a Cpu<K>,
+    text: &'a Text,
+}
+
+impl<K: Kconfig> Env for OnCpu<'_, K> {
+    fn smp_processor_id(&self) -> u32 {
+        self.cpu.smp_processor_id() as u32
+    }
+
+    fn ktime_get_ns(&self) -> u64 {
+        sched_clock(self.cpu)
+    }
+
+    fn get_prandom_u32(&self) -> u32 {
+        // splitmix64: a counter through a mixer.
+        let mut z = self.text.random.fetch_add(0x9E37_79B9_7F4A_7C15, Relaxed);
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z >> 32) as u32
+    }
+
+    fn current_pid_tgid(&self) -> u64 {
+        u64::from(self.text.tgid) << 32 | u64::from(self.cpu.pid().unsigned_abs())
+    }
+
+    fn current_comm(&self) -> [u8; 16] {
+        self.cpu.comm()
+    }
+
+    fn trace_printk(&self, line: &[u8]) {
+        if let Some(trace) = &self.text.trace {
+            trace.push(line);
+        }
+    }
+
+    fn local_irq_save(&self) -> usize {
+        local_irq_save(self.cpu).into_raw()
+    }
+
+    fn local_irq_restore(&self, flags: usize) {
+        local_irq_restore(self.cpu, IrqFlags::from_raw(flags));
+    }
+}
