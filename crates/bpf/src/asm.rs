@@ -139,10 +139,12 @@ enum Operand {
 impl Assembler {
     fn line(&mut self, p: &mut Parser<'_>) -> Result<(), AsmError> {
         p.listing_prefix();
+        let mut start = p.clone();
         while let Some(label) = p.label() {
             if self.labels.insert(label.clone(), self.insns.len()).is_some() {
-                return p.fail(format!("label '{label}' exists already"));
+                return start.fail(format!("label '{label}' exists already"));
             }
+            start = p.clone();
         }
         if p.at_end() {
             return Ok(());

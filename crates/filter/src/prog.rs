@@ -2,6 +2,7 @@
 //! `bpf_prog_alloc`, kernel/bpf/core.c, v6.6.
 
 use std::fmt;
+use std::sync::Arc;
 
 use percpu::{AllocError, Cpu, Pcpu, PerCpu};
 use stats::{Form, U64Stats, U64StatsSync};
@@ -124,7 +125,7 @@ impl ProgType {
 /// A loaded program. Kernel: `struct bpf_prog`.
 pub struct BpfProg<K: Kconfig> {
     /// What runs.
-    pub bpf_func: Box<dyn BpfFunc<K>>,
+    pub bpf_func: Arc<dyn BpfFunc<K>>,
     /// What was counted, for each possible CPU. None for subprograms and the placeholder of program arrays.
     pub stats: Option<PerCpu<BpfProgStats<K>>>,
     /// The recursion guard, for each possible CPU.
@@ -145,7 +146,15 @@ impl<K: Kconfig> BpfProg<K> {
     /// # Errors
     /// [`AllocError`] (the kernel: NULL, which callers make ENOMEM) if either cannot be had; nothing is leaked.
     pub fn alloc(pcpu: &Pcpu, kind: ProgType, f: impl BpfFunc<K> + 'static) -> Result<Self, AllocError> {
-        let mut prog = Self::alloc_no_stats(pcpu, kind, f)?;
+        Self::alloc_shared(pcpu, kind, Arc::new(f))
+    }
+
+    /// The same, of a text that others hold too.
+    ///
+    /// # Errors
+    /// As [`BpfProg::alloc`].
+    pub fn alloc_shared(pcpu: &Pcpu, kind: ProgType, f: Arc<dyn BpfFunc<K>>) -> Result<Self, AllocError> {
+        let mut prog = Self::no_stats(pcpu, kind, f)?;
         prog.stats = Some(pcpu.alloc(|_| BpfProgStats::starting_at(0))?);
         Ok(prog)
     }
@@ -159,8 +168,12 @@ impl<K: Kconfig> BpfProg<K> {
         kind: ProgType,
         f: impl BpfFunc<K> + 'static,
     ) -> Result<Self, AllocError> {
+        Self::no_stats(pcpu, kind, Arc::new(f))
+    }
+
+    fn no_stats(pcpu: &Pcpu, kind: ProgType, bpf_func: Arc<dyn BpfFunc<K>>) -> Result<Self, AllocError> {
         let active = Some(pcpu.alloc(|_| LocalU32::new(0))?);
-        Ok(Self { bpf_func: Box::new(f), stats: None, active, kind, sleepable: false, cb_access: false })
+        Ok(Self { bpf_func, stats: None, active, kind, sleepable: false, cb_access: false })
     }
 }
 

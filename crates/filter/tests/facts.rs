@@ -15,6 +15,7 @@ use filter::{
 use jump_label::{AtomicKey, StaticKey};
 use percpu::{Cpu, CpuPanic, Irq, Machine, NoSteps, Stage, Task, Topology};
 use stats::{Bits32, Bits32Rt, Bits64, Form, U64Stats};
+use sync::host::{AtomicU32, Ordering::SeqCst};
 
 /// What a virtual clock read and a program's run cost, in ns.
 const CLOCK: u64 = 10;
@@ -341,6 +342,38 @@ fn the_time_holds_the_interrupts_that_came_in_between() {
     assert_eq!(bpf_prog_get_stats(&p), counted(1, RUN + 5000));
 }
 
+#[test]
+fn the_time_holds_what_other_tasks_did_while_it_was_preempted() {
+    const RUNNING: u32 = 1;
+    const DONE: u32 = 2;
+    let (m, stage) = one_cpu::<Bits64>();
+    switch_on(&m);
+    let at = Arc::new(AtomicU32::new(0));
+    let p = prog(&m, {
+        let at = at.clone();
+        move |cpu, _| {
+            at.store(RUNNING, SeqCst);
+            while at.load(SeqCst) != DONE {
+                cpu.cond_resched(); // pinned, and preemptible
+            }
+            7
+        }
+    });
+    m.boot(|smp| {
+        let run = smp.spawn("runs", 0, |task| bpf_prog_run_pin_on_cpu(task, &p, &mut BpfCtx::default()));
+        let other = smp.spawn("other", 0, |task| {
+            while at.load(SeqCst) != RUNNING {
+                task.cond_resched();
+            }
+            stage.advance(0, 5000);
+            at.store(DONE, SeqCst);
+        });
+        other.join().unwrap();
+        assert_eq!(run.join().unwrap(), 7);
+    });
+    assert_eq!(bpf_prog_get_stats(&p), counted(1, RUN + 5000));
+}
+
 /// What is counted of a program that takes `ns` more.
 fn lasting<F: Form>(ns: u64) -> BpfProgKstats {
     let (m, stage) = one_cpu::<F>();
@@ -361,6 +394,12 @@ fn on_32_bit_a_duration_loses_its_high_half_and_on_64_bit_it_does_not() {
     assert_eq!(lasting::<Bits32Rt>(LONG), counted(1, RUN));
     let longest = (1 << 32) - 1 - RUN;
     assert_eq!(lasting::<Bits32>(longest), counted(1, u64::from(u32::MAX)), "the longest that is whole");
+}
+
+#[test]
+fn a_duration_is_a_wrapping_difference_of_two_clock_reads() {
+    let back = 0u64.wrapping_sub(RUN + 5);
+    assert_eq!(lasting::<Bits64>(back), counted(1, u64::MAX - 4), "the clock went back by 5");
 }
 
 /// A machine of two CPUs with a clock of the host's, statistics on.

@@ -24,8 +24,8 @@ impl SchedClock for Still {
     }
 }
 
-/// Form `F`, slow to begin a section: more time to be moved between the look-up of this CPU's counters and the
-/// update.
+/// Form `F`, slow to begin a section: more time to be moved between the look-up of this CPU's counters and
+/// the update.
 struct Slow<F>(PhantomData<fn() -> F>);
 
 impl<F: Form> Form for Slow<F> {
@@ -77,7 +77,7 @@ fn counted<F: Form>(run: impl Fn(&Task<K<F>>, &BpfProg<K<F>>) + Sync) -> (u64, u
     let body = |task: &Task<K<F>>| {
         let mut made = 0;
         // Enough moves that the test tests something, however fast the machine is.
-        while made < RUNS || task.switches().1 < 20 {
+        while made < RUNS || task.switches().1 < 8 {
             run(task, &p);
             made += 1;
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use bpf::Program;
-use bpf::runtime::{Text, bpf_prog_load};
+use bpf::runtime::bpf_prog_load;
 use filter::{BpfCtx, BpfProg, Kconfig, ProgType, bpf_prog_get_stats, bpf_prog_run};
 use jump_label::StaticKey;
 use percpu::{Machine, Topology};
@@ -61,7 +61,7 @@ impl OnMachine for Workload<'_> {
     fn on<K: Kconfig>(self, machine: Machine<K>) -> Result<Vec<ProgShow>> {
         let pcpu = machine.pcpu();
         let programs = [Arc::new(programs::load_counter(pcpu, 1)?.0), Arc::new(programs::load_empty()?)];
-        let load = |p: &Arc<Program>| bpf_prog_load(pcpu, ProgType::RawTracepoint, Text::new(p.clone()));
+        let load = |p: &Arc<Program>| bpf_prog_load(pcpu, ProgType::RawTracepoint, p.clone());
         let progs: Vec<BpfProg<K>> = programs.iter().map(load).collect::<Result<_, _>>()?;
         if !self.0.stats_off {
             K::globals(machine.globals()).bpf_stats_enabled_key.slow_inc()?;

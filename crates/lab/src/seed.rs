@@ -1,9 +1,8 @@
 //! `progstats seed`: the seed commit's effect, measured.
 //!
-//! One machine runs the counter program in the form before and the form after, in turn, in one run. Each timed pass
-//! follows a pass with statistics off over the same programs, so that both forms find the same caches. Two set-ups: one
-//! program, whose statistics line is always hot; and many, each of which finds its line cold, as programs in a kernel do
-//! that has other work between two runs.
+//! One machine runs the counter program in the form before and the form after, in turn, in one run. Two set-ups: one
+//! program, whose memory is always hot; and many, each of which finds its own cold, as programs in a kernel do that has
+//! other work between two runs. That work is a walk over other memory before each pass; see also [`Bench`].
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -12,11 +11,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use bpf::runtime::{Text, bpf_prog_load};
+use bpf::runtime::bpf_prog_load;
 use filter::{BpfCtx, BpfProg, Kconfig, ProgType, bpf_prog_get_stats, bpf_prog_run, history};
 use indicatif::{ProgressBar, ProgressStyle};
 use jump_label::StaticKey;
-use percpu::{Cpu, Machine, Smp, Topology};
+use percpu::{Cpu, Machine, PerCpuBytes, Smp, Topology};
 use serde::Serialize;
 use sync::host::{AtomicBool, Ordering::Relaxed};
 
@@ -27,6 +26,13 @@ use crate::{out, programs, seed_virtual};
 
 /// Runs of the hot set-up's one program in a pass.
 const HOT_RUNS: usize = 4096;
+
+/// What a pass of the cold set-up walks over first, in bytes: more than a core's own caches hold.
+const OTHER_WORK: usize = 8 << 20;
+/// What other per-CPU memory lies between two programs', in bytes: in a kernel it belongs to everybody.
+const OTHERS_PERCPU: usize = 448;
+/// A cache line, in bytes.
+const LINE: usize = 64;
 
 /// Entry point.
 pub(crate) fn main(args: &SeedArgs) -> Result<()> {
@@ -134,6 +140,10 @@ fn progress(seconds: f64) -> ProgressBar {
 struct Bench<K: Kconfig> {
     progs: Vec<BpfProg<K>>,
     runs: usize,
+    /// The other work's memory; none if the programs are to be hot.
+    other: Vec<u8>,
+    /// Other per-CPU memory, between the programs'.
+    _others: Vec<PerCpuBytes>,
     /// Runs and ns of all programs, as last read.
     last: Cell<(u64, u64)>,
 }
@@ -155,13 +165,16 @@ struct Passed {
 impl<K: Kconfig> Bench<K> {
     fn new(machine: &Machine<K>, programs: usize, runs: usize) -> Result<Self> {
         let pcpu = machine.pcpu();
-        let load = |id| {
+        let mut others = Vec::new();
+        let mut load = |id| {
+            others.push(pcpu.alloc_bytes(OTHERS_PERCPU)?);
             let (program, _) = programs::load_counter(pcpu, id)?;
-            Ok(bpf_prog_load(pcpu, ProgType::RawTracepoint, Text::new(Arc::new(program)))?)
+            Ok(bpf_prog_load(pcpu, ProgType::RawTracepoint, Arc::new(program))?)
         };
-        let mut progs = (0..programs as u32).map(load).collect::<Result<Vec<_>>>()?;
+        let mut progs = (0..programs as u32).map(&mut load).collect::<Result<Vec<_>>>()?;
         fastrand::Rng::with_seed(1).shuffle(&mut progs);
-        Ok(Self { progs, runs, last: Cell::new((0, 0)) })
+        let other = if runs == 1 { vec![1; OTHER_WORK] } else { Vec::new() };
+        Ok(Self { progs, runs, other, _others: others, last: Cell::new((0, 0)) })
     }
 
     /// Measures for `time`, or until told to stop; `None` if there was no time for a single round.
@@ -216,7 +229,7 @@ impl<K: Kconfig> Bench<K> {
         })
     }
 
-    /// Each of `passes`, each after a pass with statistics off.
+    /// Each of `passes`, and as many with statistics off.
     fn round(&self, smp: &Smp<'_, '_, K>, passes: &[Pass]) -> Vec<(Pass, Passed)> {
         let key = &K::globals(smp.machine().globals()).bpf_stats_enabled_key;
         let mut result = Vec::new();
@@ -232,8 +245,9 @@ impl<K: Kconfig> Bench<K> {
 
     fn pass(&self, smp: &Smp<'_, '_, K>, pass: Pass) -> Passed {
         let progs = &self.progs;
-        let runs = self.runs;
+        let (runs, other) = (self.runs, &self.other);
         let ns: Vec<f64> = smp.on_each_cpu(|cpu| {
+            std::hint::black_box(other.iter().step_by(LINE).fold(0u8, |sum, v| sum.wrapping_add(*v)));
             let start = Instant::now();
             run_all(cpu, progs, runs, pass);
             start.elapsed().as_nanos() as f64
@@ -242,7 +256,6 @@ impl<K: Kconfig> Bench<K> {
         if pass == Pass::Off {
             return Passed { runs: 0, reported: 0.0, real };
         }
-        // Read after timed passes only: the off pass that comes next leaves the caches as the last one did.
         let (from, to) = (self.last.get(), self.sum());
         self.last.set(to);
         let (cnt, nsecs) = (to.0 - from.0, to.1.wrapping_sub(from.1));

@@ -7,7 +7,6 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use bpf::runtime::Text;
 use filter::virt::{AnnouncedFunc, VirtualConfig};
 use filter::{BpfCtx, BpfProg, Kconfig, ProgType, bpf_prog_get_stats, bpf_prog_run, history};
 use jump_label::StaticKey;
@@ -109,7 +108,7 @@ fn measure<F: Form>(
     let stage = Arc::new(Stage::new(1, 1_000_000, costs).recorded());
     let machine: Machine<K<F>> = filter::virt::machine::<F>(Topology::smp(1), stage.clone())?;
     let (program, _) = programs::load_counter(machine.pcpu(), 0)?;
-    let text = AnnouncedFunc(Text::new(Arc::new(program)));
+    let text = AnnouncedFunc(program);
     let prog = BpfProg::alloc(machine.pcpu(), ProgType::RawTracepoint, text)?;
     <K<F> as Kconfig>::globals(machine.globals()).bpf_stats_enabled_key.slow_inc()?;
     let (start, events) = machine.boot(|smp| {

@@ -1,4 +1,5 @@
-//! The call sequence: run contexts, what programs around a traced function see, and starts that are not their own.
+//! The call sequence: run contexts, what programs around a traced function see, and starts that are not their
+//! own.
 
 use std::sync::{Arc, Mutex};
 

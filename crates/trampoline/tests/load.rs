@@ -1,5 +1,5 @@
-//! Tasks that are preempted at any point, on CPUs that are interrupted, all entering one program: each attempt
-//! is a run or a miss, and the guard is free in the end.
+//! Tasks that are preempted at any point, on CPUs that are interrupted, all entering one program: each
+//! attempt is a run or a miss, and the guard is free in the end.
 
 use filter::clock::SchedClock;
 use filter::{BpfCtx, BpfProg, Config, ProgType, bpf_prog_get_stats};
