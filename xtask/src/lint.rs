@@ -18,12 +18,15 @@ struct Step {
 
 /// The steps that are cargo's.
 const CARGO: &[Step] = &[
-    Step { name: "format", args: &["fmt", "--all", "--check"] },
+    Step { name: "format", args: &["fmt", "--all", "--check", "--", "--color=never"] },
     Step {
         name: "clippy",
-        args: &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"],
+        args: &["clippy", "--workspace", "--all-targets", "--keep-going", "--quiet", "--", "-D", "warnings"],
     },
-    Step { name: "docs", args: &["doc", "--workspace", "--no-deps", "--quiet"] },
+    Step {
+        name: "docs",
+        args: &["doc", "--workspace", "--no-deps", "--document-private-items", "--keep-going", "--quiet"],
+    },
 ];
 
 /// Runs all steps.

@@ -13,12 +13,13 @@
 //!
 //! Differs: maps of global data have their section's name (libbpf puts the object's before it).
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
 use object::elf::{EM_BPF, ET_REL, SHF_EXECINSTR, SHT_NOBITS, SHT_PROGBITS};
-use object::read::elf::{ElfFile64, FileHeader};
+use object::read::elf::ElfFile64;
 use object::{
     LittleEndian, Object as _, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SectionFlags,
     SectionIndex, SymbolIndex, SymbolKind,
@@ -160,10 +161,10 @@ fn check_header(data: &[u8]) -> Result<(), ElfError> {
         return fail("the ELF file ends in its header");
     };
     let machine = u16::from_le_bytes(machine);
-    if machine != EM_BPF {
-        return fail(format!("an ELF file for machine {machine}, not for eBPF ({EM_BPF})"));
+    if machine != EM_BPF.0 {
+        return fail(format!("an ELF file for machine {machine}, not for eBPF ({})", EM_BPF.0));
     }
-    if u16::from_le_bytes(kind) != ET_REL {
+    if u16::from_le_bytes(kind) != ET_REL.0 {
         return fail("not a relocatable object file");
     }
     Ok(())
@@ -217,7 +218,8 @@ struct Linker<'d> {
     map_at: HashMap<(SectionIndex, u64), usize>,
     /// Maps of global data.
     data_map: HashMap<SectionIndex, usize>,
-    core: Vec<CoreRelo>,
+    /// CO-RE relocations by section and byte.
+    core: BTreeMap<(String, u64), CoreRelo>,
 }
 
 impl<'d> Linker<'d> {
@@ -233,7 +235,7 @@ impl<'d> Linker<'d> {
             maps: Vec::new(),
             map_at: HashMap::new(),
             data_map: HashMap::new(),
-            core: Vec::new(),
+            core: BTreeMap::new(),
         };
         l.read_symbols(file)?;
         l.read_sections(file)?;
@@ -266,7 +268,7 @@ impl<'d> Linker<'d> {
             let header = s.elf_section_header();
             let sh_type = header.sh_type.get(LittleEndian);
             let SectionFlags::Elf { sh_flags, .. } = s.flags() else { continue };
-            let is_code = sh_type == SHT_PROGBITS && sh_flags & u64::from(SHF_EXECINSTR) != 0 && !data.is_empty();
+            let is_code = sh_type == SHT_PROGBITS && sh_flags.0 & SHF_EXECINSTR.0 != 0 && !data.is_empty();
             if is_code {
                 let Some(insns) = from_bytes(data) else {
                     return fail(format!("section '{name}' is not a whole number of instructions"));
@@ -299,7 +301,7 @@ impl<'d> Linker<'d> {
         if !offset.is_multiple_of(8) || at >= insns {
             return fail(format!("section '{name}': the relocation at {offset:#x} is not of an instruction"));
         }
-        self.references.insert((section, at), Reference { kind: r_type, symbol });
+        self.references.insert((section, at), Reference { kind: r_type.0, symbol });
         Ok(())
     }
 
@@ -338,7 +340,8 @@ impl<'d> Linker<'d> {
             None => None,
         };
         if let (Some(btf), Some(ext)) = (&btf, section(".BTF.ext")) {
-            self.core = btf.core_relos(ext.data).map_err(|e| ElfError(e.to_string()))?;
+            let relos = btf.core_relos(ext.data).map_err(|e| ElfError(e.to_string()))?;
+            self.core = relos.into_iter().map(|r| ((r.section.clone(), r.offset.into()), r)).collect();
         }
         let mut defs = Vec::new();
         for s in self.sections.iter().filter(|s| matches!(s.name, ".maps" | "maps")) {
@@ -427,7 +430,9 @@ impl<'d> Linker<'d> {
                 } else if is_call(insn) {
                     let callee = self.callee(f, i, insn, reference)?;
                     calls.push((base + i, callee));
-                    if !placed.contains_key(&callee) && !order.contains(&callee) {
+                    if let Entry::Vacant(unplaced) = placed.entry(callee) {
+                        // Its turn comes; until then the number does not matter.
+                        unplaced.insert(0);
                         order.push(callee);
                     }
                 } else if let Some(r) = reference {
@@ -445,10 +450,9 @@ impl<'d> Linker<'d> {
     }
 
     fn refuse_core(&self, f: &Function) -> Result<(), ElfError> {
-        let section = self.section_name(f);
-        let bytes = f.start as u64 * 8..(f.start + f.len) as u64 * 8;
-        match self.core.iter().find(|r| r.section == section && bytes.contains(&u64::from(r.offset))) {
-            Some(r) => fail(format!(
+        let at = |insn: usize| (self.section_name(f).to_string(), insn as u64 * 8);
+        match self.core.range(at(f.start)..at(f.start + f.len)).next() {
+            Some((_, r)) => fail(format!(
                 "function '{}' needs a CO-RE relocation of '{}' (access {}), which is not supported",
                 f.name, r.type_name, r.access
             )),

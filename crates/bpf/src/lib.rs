@@ -16,6 +16,8 @@
 //! | [`env`](mod@env) | what helpers read of the CPU and task |
 //! | [`trace`] | kernel/trace/bpf_trace.c: where printed lines go |
 //! | [`asm`], [`disasm`] | kernel/bpf/disasm.c: programs as text |
+//! | [`elf`] | tools/lib/bpf/libbpf.c: objects from clang |
+//! | [`prog_type`] | `enum bpf_prog_type`, and libbpf's table of sections |
 //! | [`errno`] | the kernel's error numbers |
 //!
 //! # Invariants
@@ -34,8 +36,10 @@
 //! ```
 
 pub mod asm;
+mod btf;
 pub mod decode;
 pub mod disasm;
+pub mod elf;
 pub mod env;
 pub mod errno;
 pub mod fault;
@@ -46,6 +50,7 @@ pub mod maps;
 pub mod memory;
 mod printk;
 pub mod prog;
+pub mod prog_type;
 pub mod runtime;
 pub mod trace;
 

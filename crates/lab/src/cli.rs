@@ -31,13 +31,13 @@ pub(crate) enum Command {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SeedArgs {
     /// Simulated CPUs that run programs at once
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=MAX_CPUS))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=MAX_CPUS), allow_negative_numbers = true)]
     pub(crate) cpus: u64,
     /// Programs of the cold set-up; each run finds its program's memory cold
-    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..=MAX_PROGRAMS))]
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..=MAX_PROGRAMS), allow_negative_numbers = true)]
     pub(crate) programs: u64,
     /// How long to measure
-    #[arg(long, value_name = "S", default_value_t = 3.0, value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value_t = 3.0, value_parser = seconds, allow_negative_numbers = true)]
     pub(crate) seconds: f64,
     /// The clock that programs are timed with
     #[arg(long, value_enum, default_value_t = Clock::Ordered)]
@@ -56,10 +56,10 @@ pub(crate) struct SeedArgs {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RunArgs {
     /// Simulated CPUs that run programs at once
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=MAX_CPUS))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=MAX_CPUS), allow_negative_numbers = true)]
     pub(crate) cpus: u64,
     /// How long to run
-    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = seconds, allow_negative_numbers = true)]
     pub(crate) seconds: f64,
     /// The clock that programs are timed with
     #[arg(long, value_enum, default_value_t = Clock::Ordered)]

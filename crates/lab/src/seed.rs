@@ -96,12 +96,12 @@ impl OnMachine for Experiment<'_> {
         let mut setups = Vec::new();
         for (name, programs, runs) in [("cold", args.programs as usize, 1), ("hot", 1, HOT_RUNS)] {
             let bench = Bench::new(&machine, programs, runs)?;
-            setups.extend(machine.boot(|smp| bench.measure(smp, name, each, stop, &progress)));
+            setups.push(machine.boot(|smp| bench.measure(smp, name, each, stop, &progress)));
+            if stop.load(Relaxed) {
+                break;
+            }
         }
         progress.finish_and_clear();
-        if setups.is_empty() {
-            bail!("interrupted before anything was measured");
-        }
         Ok(Report {
             commit: "ce09cbdd9888",
             clock: args.clock.describe(),
@@ -177,7 +177,7 @@ impl<K: Kconfig> Bench<K> {
         Ok(Self { progs, runs, other, _others: others, last: Cell::new((0, 0)) })
     }
 
-    /// Measures for `time`, or until told to stop; `None` if there was no time for a single round.
+    /// Measures for `time`, or until told to stop; one round at least.
     fn measure(
         &self,
         smp: &Smp<'_, '_, K>,
@@ -185,7 +185,7 @@ impl<K: Kconfig> Bench<K> {
         time: Duration,
         stop: &AtomicBool,
         progress: &ProgressBar,
-    ) -> Option<SetUp> {
+    ) -> SetUp {
         progress.set_message(name);
         let (mut off, mut before, mut after) = (Vec::new(), Vec::new(), Vec::new());
         let start = Instant::now();
@@ -193,7 +193,7 @@ impl<K: Kconfig> Bench<K> {
         // One round to warm up, then rounds that count, the order turned each time.
         self.round(smp, &[Pass::Before, Pass::After]);
         let mut turned = false;
-        while !stop.load(Relaxed) && (off.is_empty() || start.elapsed() < time) {
+        while off.is_empty() || (!stop.load(Relaxed) && start.elapsed() < time) {
             let order = if turned { [Pass::After, Pass::Before] } else { [Pass::Before, Pass::After] };
             for (pass, passed) in self.round(smp, &order) {
                 match pass {
@@ -205,14 +205,11 @@ impl<K: Kconfig> Bench<K> {
             turned = !turned;
             progress.set_position(done + start.elapsed().as_millis() as u64);
         }
-        if off.is_empty() {
-            return None;
-        }
         let runs = |of: &[Passed]| of.iter().map(|p| p.runs).sum();
         let reported = |of: &[Passed]| Summary::of(&of.iter().map(|p| p.reported).collect::<Vec<_>>());
         let real = |of: &[Passed]| Summary::of(&of.iter().map(|p| p.real).collect::<Vec<_>>());
         let (reported_before_ns, reported_after_ns) = (reported(&before), reported(&after));
-        Some(SetUp {
+        SetUp {
             name,
             programs: self.progs.len(),
             runs_before: runs(&before),
@@ -226,7 +223,7 @@ impl<K: Kconfig> Bench<K> {
             real_off_ns: real(&off),
             real_before_ns: real(&before),
             real_after_ns: real(&after),
-        })
+        }
     }
 
     /// Each of `passes`, and as many with statistics off.

@@ -45,8 +45,9 @@ impl fmt::Display for IrqBusy {
 
 impl std::error::Error for IrqBusy {}
 
-/// What an interrupt line runs.
-pub(crate) type Handler<K> = Box<dyn Fn(&Cpu<K>) + Send + Sync>;
+/// What an interrupt line runs, valid for `'env`; and what a machine keeps of it, until it is down.
+pub(crate) type HandlerFor<'env, K> = Box<dyn Fn(&Cpu<K>) + Send + Sync + 'env>;
+pub(crate) type Handler<K> = HandlerFor<'static, K>;
 
 impl<K: Kconfig> Machine<K> {
     /// Raises `irq` on CPU `cpu`. Each call is served once, also when the CPU has them masked, is idle, or is not up yet.

@@ -9,7 +9,7 @@ use sync::thread::{self, HostCore, Join, Payload, Pending, Promise, Scope, Worke
 
 use crate::Kconfig;
 use crate::cpu::{Cpu, Task};
-use crate::irq::{Handler, Irq, IrqBusy, NR_IRQS, RESCHEDULE};
+use crate::irq::{Handler, HandlerFor, Irq, IrqBusy, NR_IRQS, RESCHEDULE};
 use crate::mm::{AllocError, Pcpu, PerCpu};
 use crate::preempt::{migrate_disable, preempt_count};
 use crate::sched;
@@ -344,7 +344,7 @@ impl<'scope, 'env, K: Kconfig> Smp<'scope, 'env, K> {
     ) -> CpuJoin<'env, T, K> {
         let (promise, result) = thread::promise();
         let work = Work { f, promise };
-        let job: Box<dyn FnOnce(&Cpu<K>) + Send + 'f> = Box::new(move |cpu| work.run(cpu));
+        let job: Job<'f, K> = Box::new(move |cpu| work.run(cpu));
         // SAFETY: only the lifetime changes. Both callers wait for the result with nothing in between that panics, and
         // the result comes (or its sender is dropped) only after `f` and all it borrowed are gone: see `Work`.
         let job: Job<'scope, K> = unsafe { std::mem::transmute(job) };
@@ -393,7 +393,7 @@ impl<'scope, 'env, K: Kconfig> Smp<'scope, 'env, K> {
         if irq.0 >= RESCHEDULE.0 {
             return Err(IrqBusy(irq));
         }
-        let f: Box<dyn Fn(&Cpu<K>) + Send + Sync + 'env> = Box::new(f);
+        let f: HandlerFor<'env, K> = Box::new(f);
         // SAFETY: only the lifetime changes; `Down` drops the handler before `boot` returns, within 'env.
         let f: Handler<K> = unsafe { std::mem::transmute(f) };
         let f = Box::into_raw(Box::new(f));

@@ -268,48 +268,55 @@ fn on_64_bit_an_interrupt_that_counts_too_loses_nothing() {
     });
 }
 
+/// Set when the writer is gone, also by a panic, which may leave the sequence odd.
+struct Gone<'a>(&'a AtomicBool);
+
+impl Drop for Gone<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
 /// Two counters that move in step, and readers beside their writer: reads made, pairs out of step.
 fn stress<F: Form>() -> (u64, u64) {
     /// Crosses the halves every other add.
     const STEP: u64 = 0x8000_0001;
     let reads: u64 = if cfg!(debug_assertions) { 50_000 } else { 500_000 };
     let (s, a, b) = (Sync::<F>::new(), counter::<F>(0), counter::<F>(0));
-    let (started, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (stop, gone) = (AtomicBool::new(false), AtomicBool::new(false));
     let m = machine();
     let reader = || {
-        let (mut torn, mut last) = (0, (0, 0));
-        for _ in 0..reads {
-            let now = read(&s, || (a.read(), b.read()));
+        let (mut torn, mut last, mut made) = (0, (0, 0), 0);
+        // Until there was something to read, and enough of it.
+        while made < reads && !gone.load(Relaxed) {
+            let Some((_, now)) = read_once(&s, || (a.read(), b.read())) else { continue };
             torn += u64::from(now.0 != now.1);
             assert!(now.0 % STEP == 0 && now.1 % STEP == 0, "half a counter: {now:x?}");
             assert!(now.0 >= last.0 && now.1 >= last.1, "a counter went back: {now:x?} after {last:x?}");
+            made += u64::from(now != (0, 0));
             last = now;
         }
-        (torn, last)
+        torn
     };
     m.boot(|smp| {
         let writer = smp.on(0, |cpu| {
+            let _gone = Gone(&gone);
             let mut rounds = 0u64;
             while !stop.load(Relaxed) {
                 let section = UpdateGuard::irqsave(&s, cpu);
                 a.add(STEP);
                 b.add(STEP);
                 drop(section);
-                started.store(true, Relaxed);
                 rounds += 1;
             }
             rounds
         });
-        while !started.load(Relaxed) {
-            std::thread::yield_now();
-        }
         let readers = [smp.spawn_outside("r0", reader), smp.spawn_outside("r1", reader)];
-        let results = readers.map(|r| r.join());
+        let torn = readers.map(|r| r.join());
         stop.store(true, Relaxed);
         let rounds = writer.join().unwrap();
         assert_eq!((a.read(), b.read()), (rounds * STEP, rounds * STEP));
-        let torn = results.map(|r| r.unwrap().0);
-        (2 * reads, torn.iter().sum())
+        (2 * reads, torn.map(Result::unwrap).iter().sum())
     })
 }
 
