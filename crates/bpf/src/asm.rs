@@ -159,9 +159,9 @@ impl Assembler {
         } else if p.word("exit") {
             exit_insn()
         } else if p.word("goto") {
-            self.to_off(jmp_a(0), p.target()?, p)?
+            self.with_off(jmp_a(0), p.target()?, p)?
         } else if p.word("gotol") {
-            self.to_imm(jmp32_a(0), p.target()?, p)?
+            self.with_imm(jmp32_a(0), p.target()?, p)?
         } else if p.word("if") {
             self.condition(p)?
         } else if p.word("call") {
@@ -171,10 +171,8 @@ impl Assembler {
         } else if p.eat("*") {
             p.store()?
         } else if let Some(dst) = p.reg()? {
-            let slots = p.assignment(dst)?;
-            let (last, before) = slots.split_last().expect("an assignment is one slot or two");
-            self.insns.extend(before);
-            *last
+            self.insns.extend(p.assignment(dst)?);
+            return Ok(());
         } else {
             return p.fail("expected an instruction");
         };
@@ -194,7 +192,7 @@ impl Assembler {
             Operand::Imm(imm) => BpfInsn::new(class | op | BPF_K, dst.number, 0, 0, imm),
         };
         p.expect_word("goto")?;
-        self.to_off(insn, p.target()?, p)
+        self.with_off(insn, p.target()?, p)
     }
 
     /// `call pc+2`, `call bpf_map_lookup_elem#1`, `call 1`, `call label`
@@ -222,16 +220,16 @@ impl Assembler {
             }
         }
         *p = start;
-        self.to_imm(call_rel(0), p.target()?, p)
+        self.with_imm(call_rel(0), p.target()?, p)
     }
 
     /// Sets the target of a jump whose distance is in the offset field.
-    fn to_off(&mut self, insn: BpfInsn, target: Target, p: &Parser<'_>) -> Result<BpfInsn, AsmError> {
+    fn with_off(&mut self, insn: BpfInsn, target: Target, p: &Parser<'_>) -> Result<BpfInsn, AsmError> {
         Ok(BpfInsn { off: p.off16(self.distance(target))?, ..insn })
     }
 
     /// Sets the target of a jump or call whose distance is in the immediate.
-    fn to_imm(&mut self, insn: BpfInsn, target: Target, p: &Parser<'_>) -> Result<BpfInsn, AsmError> {
+    fn with_imm(&mut self, insn: BpfInsn, target: Target, p: &Parser<'_>) -> Result<BpfInsn, AsmError> {
         Ok(BpfInsn { imm: p.imm32(self.distance(target).into())?, ..insn })
     }
 
@@ -374,7 +372,10 @@ impl<'a> Parser<'a> {
             return Ok(None);
         }
         let Ok(n) = u64::from_str_radix(&digits[..len], radix) else {
-            return self.fail(format!("'{}' is not a number of 64 bits", &p.rest()[..p.rest().len() - digits.len() + len]));
+            return self.fail(format!(
+                "'{}' is not a number of 64 bits",
+                &p.rest()[..p.rest().len() - digits.len() + len]
+            ));
         };
         p.at += p.rest().len() - digits.len() + len;
         *self = p;
@@ -403,7 +404,8 @@ impl<'a> Parser<'a> {
     fn reg(&mut self) -> Result<Option<Reg>, AsmError> {
         let mut p = self.clone();
         let Some(word) = p.ident() else { return Ok(None) };
-        let Some(digits) = word.strip_prefix(['r', 'w']).filter(|d| d.bytes().all(|b| b.is_ascii_digit())) else {
+        let Some(digits) = word.strip_prefix(['r', 'w']).filter(|d| d.bytes().all(|b| b.is_ascii_digit()))
+        else {
             return Ok(None);
         };
         let number = match digits.parse() {
@@ -426,14 +428,22 @@ impl<'a> Parser<'a> {
     fn wide_reg(&mut self) -> Result<u8, AsmError> {
         let start = self.clone();
         let reg = self.expect_reg()?;
-        if reg.narrow { start.fail(format!("r{} is needed here, in full width", reg.number)) } else { Ok(reg.number) }
+        if reg.narrow {
+            start.fail(format!("r{} is needed here, in full width", reg.number))
+        } else {
+            Ok(reg.number)
+        }
     }
 
     /// A register as wide as `like`.
     fn same_width_reg(&mut self, like: Reg) -> Result<u8, AsmError> {
         let start = self.clone();
         let reg = self.expect_reg()?;
-        if reg.narrow == like.narrow { Ok(reg.number) } else { start.fail("both registers must be r, or both w") }
+        if reg.narrow == like.narrow {
+            Ok(reg.number)
+        } else {
+            start.fail("both registers must be r, or both w")
+        }
     }
 
     /// A register as wide as `like`, or a number.
@@ -678,7 +688,8 @@ impl<'a> Parser<'a> {
             Some(name) => (BPF_DW, Some(name)),
             None => (BPF_W, name.strip_prefix('_')),
         };
-        let fetch = |name: &str| ATOMIC_OPS.iter().find(|(n, ..)| *n == name).map(|&(_, _, op)| op | BPF_FETCH);
+        let fetch =
+            |name: &str| ATOMIC_OPS.iter().find(|(n, ..)| *n == name).map(|&(_, _, op)| op | BPF_FETCH);
         let op = match name {
             Some("xchg") => Some(BPF_XCHG),
             Some("cmpxchg") => Some(BPF_CMPXCHG),

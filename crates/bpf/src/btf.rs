@@ -90,7 +90,9 @@ impl<'d> Btf<'d> {
             let from = u64::from(header) + u64::from(u32_at(data, off)?);
             let to = from + u64::from(u32_at(data, off + 4)?);
             let found = usize::try_from(from).ok().zip(usize::try_from(to).ok());
-            found.and_then(|(from, to)| data.get(from..to)).ok_or(BtfError("a part is out of the section".into()))
+            found
+                .and_then(|(from, to)| data.get(from..to))
+                .ok_or(BtfError("a part is out of the section".into()))
         };
         let (data, strings) = (part(8)?, part(16)?);
         let void = Type { name: 0, kind: 0, vlen: 0, size_or_type: 0, rest: 0 };
@@ -160,7 +162,11 @@ impl<'d> Btf<'d> {
     /// The number that a pointer to an array stands for by the array's length.
     fn number(&self, id: u32) -> Result<u32, BtfError> {
         let t = self.resolve(self.pointee(id)?)?;
-        if t.kind == KIND_ARRAY { u32_at(self.data, t.rest + 8) } else { fail("a map's field is not a number") }
+        if t.kind == KIND_ARRAY {
+            u32_at(self.data, t.rest + 8)
+        } else {
+            fail("a map's field is not a number")
+        }
     }
 
     fn pointee(&self, id: u32) -> Result<u32, BtfError> {
@@ -194,7 +200,9 @@ impl<'d> Btf<'d> {
         for _ in 0..MAX_DEPTH {
             let &t = self.types.get(id as usize).ok_or_else(|| BtfError(format!("there is no type {id}")))?;
             match t.kind {
-                KIND_TYPEDEF | KIND_VOLATILE | KIND_CONST | KIND_RESTRICT | KIND_TYPE_TAG => id = t.size_or_type,
+                KIND_TYPEDEF | KIND_VOLATILE | KIND_CONST | KIND_RESTRICT | KIND_TYPE_TAG => {
+                    id = t.size_or_type
+                }
                 _ => return Ok(t),
             }
         }
@@ -237,7 +245,8 @@ impl<'d> Btf<'d> {
             at += 8;
             for _ in 0..count {
                 let id = u32_at(part, at + 4)?;
-                let t = self.types.get(id as usize).ok_or_else(|| BtfError(format!("there is no type {id}")))?;
+                let t =
+                    self.types.get(id as usize).ok_or_else(|| BtfError(format!("there is no type {id}")))?;
                 relos.push(CoreRelo {
                     section: section.into(),
                     offset: u32_at(part, at)?,

@@ -62,16 +62,28 @@ fn text(i: BpfInsn) -> Option<String> {
         BPF_JMP | BPF_JMP32 => jmp_text(i),
         BPF_LDX => {
             let signed = i.mode() == BPF_MEMSX;
-            Some(format!("r{} = *({} *){}", i.dst_reg(), type_name(i.size(), signed), address(i.src_reg(), i.off)))
+            Some(format!(
+                "r{} = *({} *){}",
+                i.dst_reg(),
+                type_name(i.size(), signed),
+                address(i.src_reg(), i.off)
+            ))
         }
-        BPF_ST => Some(format!("*({} *){} = {}", type_name(i.size(), false), address(i.dst_reg(), i.off), i.imm)),
+        BPF_ST => {
+            Some(format!("*({} *){} = {}", type_name(i.size(), false), address(i.dst_reg(), i.off), i.imm))
+        }
         BPF_STX if i.mode() == BPF_ATOMIC => atomic_text(i),
-        BPF_STX => {
-            Some(format!("*({} *){} = r{}", type_name(i.size(), false), address(i.dst_reg(), i.off), i.src_reg()))
-        }
+        BPF_STX => Some(format!(
+            "*({} *){} = r{}",
+            type_name(i.size(), false),
+            address(i.dst_reg(), i.off),
+            i.src_reg()
+        )),
         _ => match i.mode() {
             BPF_ABS => Some(format!("r0 = *({} *)skb[{}]", type_name(i.size(), false), i.imm)),
-            BPF_IND => Some(format!("r0 = *({} *)skb[r{} + {}]", type_name(i.size(), false), i.src_reg(), i.imm)),
+            BPF_IND => {
+                Some(format!("r0 = *({} *)skb[r{} + {}]", type_name(i.size(), false), i.src_reg(), i.imm))
+            }
             _ => None,
         },
     }
@@ -93,7 +105,11 @@ fn alu_text(i: BpfInsn) -> Option<String> {
         BPF_MOV if i.src() == BPF_X && i.off != 0 => Some(format!("{r}{d} = (s{}){r}{s}", i.off)),
         op => {
             let op = asm::ALU_OPS.iter().find(|&&(_, o, off)| (o, off) == (op, i.off))?.0;
-            Some(if i.src() == BPF_X { format!("{r}{d} {op} {r}{s}") } else { format!("{r}{d} {op} {}", i.imm) })
+            Some(if i.src() == BPF_X {
+                format!("{r}{d} {op} {r}{s}")
+            } else {
+                format!("{r}{d} {op} {}", i.imm)
+            })
         }
     }
 }

@@ -34,7 +34,7 @@ use crate::prog_type::ProgType;
 
 /// Instructions that all programs of an object may have together.
 const MAX_LINKED: usize = MAX_INSNS;
-/// Bytes that a map of an object may take.
+/// Bytes that the maps of an object may take together, each CPU's values counted once.
 const MAX_MAP_BYTES: u64 = 1 << 30;
 /// Bytes that a section of global data may take.
 const MAX_DATA_BYTES: u64 = 64 << 20;
@@ -100,7 +100,8 @@ impl Object {
     /// [`ElfError`]: what is wrong with the file, or not supported.
     pub fn parse(data: &[u8]) -> Result<Self, ElfError> {
         check_header(data)?;
-        let file = ElfFile64::<LittleEndian>::parse(data).map_err(|e| ElfError(format!("damaged ELF file: {e}")))?;
+        let file =
+            ElfFile64::<LittleEndian>::parse(data).map_err(|e| ElfError(format!("damaged ELF file: {e}")))?;
         Linker::new(&file)?.link()
     }
 
@@ -117,11 +118,14 @@ impl Object {
         match in_section[..] {
             [p] => Ok(p),
             [] => {
-                let there: Vec<_> = self.programs.iter().map(|p| format!("{} in {}", p.name, p.section)).collect();
+                let there: Vec<_> =
+                    self.programs.iter().map(|p| format!("{} in {}", p.name, p.section)).collect();
                 let there = if there.is_empty() { "none".into() } else { there.join(", ") };
                 fail(format!("no program or section '{name}'; there are: {there}"))
             }
-            ref several => fail(format!("section '{name}' has several programs, name one: {}", names(several))),
+            ref several => {
+                fail(format!("section '{name}' has several programs, name one: {}", names(several)))
+            }
         }
     }
 
@@ -349,7 +353,8 @@ impl<'d> Linker<'d> {
                 return fail(format!("section '{}' has maps with initial contents: not supported", s.name));
             }
             let mut symbols: Vec<_> = self.symbols.values().filter(|y| y.section == Some(s.index)).collect();
-            symbols.retain(|y| matches!(y.kind, SymbolKind::Data | SymbolKind::Unknown) && !y.name.is_empty());
+            symbols
+                .retain(|y| matches!(y.kind, SymbolKind::Data | SymbolKind::Unknown) && !y.name.is_empty());
             symbols.sort_by_key(|y| (y.address, y.name));
             for y in &symbols {
                 let def = match (s.name, &btf) {
@@ -364,7 +369,8 @@ impl<'d> Linker<'d> {
             }
         }
         for s in &self.sections {
-            let is = |name: &str| s.name == name || s.name.strip_prefix(name).is_some_and(|r| r.starts_with('.'));
+            let is =
+                |name: &str| s.name == name || s.name.strip_prefix(name).is_some_and(|r| r.starts_with('.'));
             if s.size > 0 && (is(".rodata") || is(".data") || is(".bss")) {
                 defs.push((None, s.index, data_map(s, is(".rodata"))?));
             }
@@ -375,6 +381,10 @@ impl<'d> Linker<'d> {
                 None => self.data_map.insert(section, self.maps.len()),
             };
             self.maps.push(def);
+        }
+        let total = self.maps.iter().fold(0, |sum: u64, m| sum.saturating_add(bytes_of(&m.attr)));
+        if total > MAX_MAP_BYTES {
+            return fail(format!("the maps would take {total} bytes, more than the {MAX_MAP_BYTES} allowed"));
         }
         Ok(())
     }
@@ -461,7 +471,13 @@ impl<'d> Linker<'d> {
     }
 
     /// The function that a call goes to.
-    fn callee(&self, f: &Function, i: usize, insn: BpfInsn, r: Option<&Reference>) -> Result<usize, ElfError> {
+    fn callee(
+        &self,
+        f: &Function,
+        i: usize,
+        insn: BpfInsn,
+        r: Option<&Reference>,
+    ) -> Result<usize, ElfError> {
         let (section, target, name) = match r {
             None => (f.section, (f.start + i) as i64 + 1 + i64::from(insn.imm), ""),
             Some(r) => {
@@ -471,7 +487,10 @@ impl<'d> Linker<'d> {
                 }
                 let Some(section) = s.section else {
                     let name = s.name;
-                    return fail(format!("function '{}' calls '{name}', which the object does not have", f.name));
+                    return fail(format!(
+                        "function '{}' calls '{name}', which the object does not have",
+                        f.name
+                    ));
                 };
                 (section, (s.address / 8) as i64 + i64::from(insn.imm) + 1, s.name)
             }
@@ -479,7 +498,10 @@ impl<'d> Linker<'d> {
         let found = usize::try_from(target).ok().and_then(|t| self.by_start.get(&(section, t)));
         found.copied().ok_or_else(|| {
             let at = f.start + i;
-            ElfError(format!("function '{}', instruction {at}: it calls no function's beginning ({name})", f.name))
+            ElfError(format!(
+                "function '{}', instruction {at}: it calls no function's beginning ({name})",
+                f.name
+            ))
         })
     }
 
@@ -493,7 +515,10 @@ impl<'d> Linker<'d> {
             return fail(format!("function '{}': relocation of kind {} is unknown", f.name, r.kind));
         }
         let Some(section) = s.section else {
-            return fail(format!("function '{}' refers to '{}', which the object does not have", f.name, s.name));
+            return fail(format!(
+                "function '{}' refers to '{}', which the object does not have",
+                f.name, s.name
+            ));
         };
         let offset = s.address.wrapping_add(u64::from(first.imm as u32));
         let (map, src, off) = if let Some(&map) = self.map_at.get(&(section, offset)) {
@@ -506,7 +531,10 @@ impl<'d> Linker<'d> {
         } else if self.code.contains_key(&section) {
             return fail(format!("function '{}' takes the address of a function ('{}')", f.name, s.name));
         } else {
-            return fail(format!("function '{}' refers to '{}', which is neither map nor data", f.name, s.name));
+            return fail(format!(
+                "function '{}' refers to '{}', which is neither map nor data",
+                f.name, s.name
+            ));
         };
         // There are fewer maps than symbols and sections, which 32 bits number.
         *first = BpfInsn::new(first.code, first.dst_reg(), src, first.off, map as i32);
@@ -553,12 +581,18 @@ fn map_def(name: &str, def: BtfMap) -> Result<MapDef, ElfError> {
     let Some(map_type) = MapType::from_number(map_type) else {
         return fail(format!("map '{name}' is of type {map_type}, which is not supported"));
     };
-    let bytes = u64::from(max_entries).saturating_mul(u64::from(key_size) + u64::from(value_size) + 1);
-    if bytes > MAX_MAP_BYTES {
-        return fail(format!("map '{name}' would take more than {MAX_MAP_BYTES} bytes"));
-    }
     let attr = MapAttr { map_type, key_size, value_size, max_entries, map_flags, name: name.into() };
     Ok(MapDef { attr, data: None })
+}
+
+/// About what a map takes: keys and values, and what a hash adds to each.
+fn bytes_of(attr: &MapAttr) -> u64 {
+    let each = match attr.map_type {
+        MapType::Ringbuf => 3,
+        MapType::Array | MapType::PercpuArray | MapType::ProgArray => u64::from(attr.value_size) + 8,
+        MapType::Hash | MapType::PercpuHash => u64::from(attr.key_size) + u64::from(attr.value_size) + 40,
+    };
+    u64::from(attr.max_entries).saturating_mul(each)
 }
 
 fn data_map(s: &Section<'_>, read_only: bool) -> Result<MapDef, ElfError> {
@@ -566,7 +600,9 @@ fn data_map(s: &Section<'_>, read_only: bool) -> Result<MapDef, ElfError> {
         return fail(format!("section '{}' holds addresses, which are not supported", s.name));
     }
     let size = u32::try_from(s.size).ok().filter(|&n| u64::from(n) <= MAX_DATA_BYTES);
-    let Some(size) = size else { return fail(format!("section '{}' has more than {MAX_DATA_BYTES} bytes", s.name)) };
+    let Some(size) = size else {
+        return fail(format!("section '{}' has more than {MAX_DATA_BYTES} bytes", s.name));
+    };
     let flags = if read_only { BPF_F_RDONLY_PROG | BPF_F_MMAPABLE } else { BPF_F_MMAPABLE };
     // Without file contents (.bss) it is zeroes.
     let data = (!s.data.is_empty()).then(|| s.data.to_vec());

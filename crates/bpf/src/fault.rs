@@ -70,7 +70,7 @@ impl fmt::Display for FaultKind {
         match *self {
             Self::OutOfBounds { addr, size, write } => {
                 let what = if write { "write" } else { "read" };
-                write!(f, "invalid {what} of {size} bytes at {addr:#x}")
+                write!(f, "invalid {what} of {size} {} at {addr:#x}", if size == 1 { "byte" } else { "bytes" })
             }
             Self::ReadOnly { addr } => write!(f, "write to read-only memory at {addr:#x}"),
             Self::Misaligned { addr, size } => {

@@ -1,9 +1,9 @@
 //! The assembler and the disassembler: every form of instruction by its text and its bytes, round trips, refusals.
 
+use bpf::Program;
 use bpf::asm::assemble;
 use bpf::disasm::{Listing, disassemble};
 use bpf::insn::*;
-use bpf::Program;
 
 /// Each form once: what the kernel prints, and the instruction's eight bytes (sixteen for wide immediates).
 #[rustfmt::skip]
@@ -88,7 +88,8 @@ const FORMS: &[(&str, &str)] = &[
 ];
 
 fn program(hex: &str) -> Vec<BpfInsn> {
-    let bytes: Vec<u8> = (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap()).collect();
+    let bytes: Vec<u8> =
+        (0..hex.len()).step_by(2).map(|i| u8::from_str_radix(&hex[i..i + 2], 16).unwrap()).collect();
     from_bytes(&bytes).unwrap()
 }
 
@@ -129,7 +130,8 @@ fn combinations<const A: usize, const B: usize, const C: usize>(
     offs: [i16; B],
     imms: [i32; C],
 ) -> impl Iterator<Item = (u8, i16, i32)> {
-    regs.into_iter().flat_map(move |r| offs.into_iter().flat_map(move |o| imms.into_iter().map(move |i| (r, o, i))))
+    regs.into_iter()
+        .flat_map(move |r| offs.into_iter().flat_map(move |o| imms.into_iter().map(move |i| (r, o, i))))
 }
 
 /// Random fields under every opcode, valid or not, come back as they were; and so does the numbered listing.
@@ -265,7 +267,10 @@ fn random_text_is_refused_or_assembled() {
         for _ in 0..rng.usize(1..4) {
             let at = rng.usize(..=text.len());
             match rng.u8(..3) {
-                0 => text.insert(at, *rng.choice(&['r', 'w', '1', '-', '+', '(', '*', ' ', '\n', ':', 'ü', 'x']).unwrap()),
+                0 => text.insert(
+                    at,
+                    *rng.choice(&['r', 'w', '1', '-', '+', '(', '*', ' ', '\n', ':', 'ü', 'x']).unwrap(),
+                ),
                 1 if at < text.len() => drop(text.remove(at)),
                 _ => text.truncate(at),
             }

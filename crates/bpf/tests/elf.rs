@@ -85,7 +85,11 @@ fn a_program_with_btf_maps_and_global_data_runs() {
     assert_eq!(calls.lookup_elem(&env, &7u32.to_ne_bytes()), Ok(2u64.to_ne_bytes().into()));
     let first = 0u32.to_ne_bytes();
     let per_cpu = map(&maps, "per_cpu").lookup_elem(&env, &first).unwrap();
-    assert_eq!((u64_at(&per_cpu, 0), per_cpu[8], u64_at(&per_cpu, 16)), (3, 7, 0), "CPU 0's copy, and CPU 1's");
+    assert_eq!(
+        (u64_at(&per_cpu, 0), per_cpu[8], u64_at(&per_cpu, 16)),
+        (3, 7, 0),
+        "CPU 0's copy, and CPU 1's"
+    );
     // total begins at 40 and grows by step, 3; runs begins at 0.
     assert_eq!(map(&maps, ".data").lookup_elem(&env, &first), Ok(49u64.to_ne_bytes().into()));
     assert_eq!(map(&maps, ".bss").lookup_elem(&env, &first), Ok(3u64.to_ne_bytes().into()));
@@ -116,6 +120,24 @@ fn a_legacy_object_runs_and_several_programs_share_a_section() {
     assert_eq!(
         o.program("kprobe/do_work").unwrap_err().to_string(),
         "section 'kprobe/do_work' has several programs, name one: enter, leave"
+    );
+}
+
+/// The section `maps` of an object, its first map's number of elements changed.
+fn with_max_entries(n: u32) -> Vec<u8> {
+    let fields = |n: u32| [2, 4, 8, n].map(u32::to_le_bytes).concat();
+    let mut data = LEGACY_MAPS.to_vec();
+    let at = data.windows(16).position(|w| w == fields(2)).unwrap();
+    data[at..at + 16].copy_from_slice(&fields(n));
+    data
+}
+
+#[test]
+fn maps_larger_than_memory_are_refused() {
+    assert!(Object::parse(&with_max_entries(1 << 20)).is_ok());
+    assert_eq!(
+        Object::parse(&with_max_entries(u32::MAX)).unwrap_err().to_string(),
+        "the maps would take 68719477616 bytes, more than the 1073741824 allowed"
     );
 }
 
@@ -168,7 +190,9 @@ fn mutated_objects_never_panic() {
         let Ok(object) = Object::parse(&data) else { continue };
         read += 1;
         // Maps may be as large as they like to be; small ones are made.
-        let bytes = |m: &bpf::elf::MapDef| u64::from(m.attr.max_entries) * u64::from(m.attr.key_size + m.attr.value_size);
+        let bytes = |m: &bpf::elf::MapDef| {
+            u64::from(m.attr.max_entries) * u64::from(m.attr.key_size + m.attr.value_size)
+        };
         if object.maps.iter().any(|m| bytes(m) > 1 << 16 || m.attr.max_entries > 1 << 13) {
             continue;
         }

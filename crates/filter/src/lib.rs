@@ -60,7 +60,10 @@ pub fn stats_enabled<K: Kconfig>(cpu: &Cpu<K>) -> bool {
 }
 
 /// A configuration by its parts, with nothing above this crate: form, clock, key, steps.
-pub struct Config<F, C, S = AtomicKey, P = NoSteps>(PhantomData<fn() -> (F, C, S, P)>);
+pub struct Config<F, C, S = AtomicKey, P = NoSteps>(PhantomData<Parts<F, C, S, P>>);
+
+/// Parts that are named, never held.
+type Parts<F, C, S, P> = fn() -> (F, C, S, P);
 
 impl<F: Form, C: SchedClock, S: StaticKey + 'static, P: Steps> percpu::Kconfig for Config<F, C, S, P> {
     type Globals = Globals<Self>;

@@ -14,7 +14,8 @@ use crate::Kconfig;
 type U64<K> = <<K as stats::Kconfig>::Form as Form>::U64;
 type Sync<K> = <<K as stats::Kconfig>::Form as Form>::Sync;
 
-/// What one CPU counted of a program. Kernel: `struct bpf_prog_stats`: 32 bytes (64-bit), aligned to 16.
+/// What one CPU counted of a program. Kernel: `struct bpf_prog_stats`: 32 bytes, aligned to 16 (more on virtual machines,
+/// whose counters announce themselves).
 #[repr(C, align(16))]
 pub struct BpfProgStats<K: stats::Kconfig> {
     /// Runs.

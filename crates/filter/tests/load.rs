@@ -17,8 +17,8 @@ const WATCHED_RUNS: u64 = RUNS / 4;
 
 /// A clock whose runs last what is known: each read is one tick in a task and two in an interrupt.
 ///
-/// So bit 0 says whether the CPU's task is between the two reads of a run, and an interrupt's reads learn from
-/// it whether the task's run is to hold their ticks.
+/// So bit 0 says whether the CPU's task is between the two reads of a run, and an interrupt's reads learn
+/// from it whether the task's run is to hold their ticks.
 struct Ticks {
     now: PerCpu<LocalU32>,
     nested: PerCpu<LocalU64>,

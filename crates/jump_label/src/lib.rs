@@ -82,7 +82,7 @@ impl Default for AtomicKey {
 
 impl AtomicKey {
     /// A key that is off. Kernel: `DEFINE_STATIC_KEY_FALSE`.
-    pub const fn new() -> Self {
+    pub fn new() -> Self {
         Self { enabled: AtomicI32::new("key", 0) }
     }
 

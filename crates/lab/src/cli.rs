@@ -31,10 +31,10 @@ pub(crate) enum Command {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SeedArgs {
     /// Simulated CPUs that run programs at once
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=MAX_CPUS), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = up_to(MAX_CPUS), allow_negative_numbers = true)]
     pub(crate) cpus: u64,
     /// Programs of the cold set-up; each run finds its program's memory cold
-    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(1..=MAX_PROGRAMS), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = up_to(MAX_PROGRAMS), allow_negative_numbers = true)]
     pub(crate) programs: u64,
     /// How long to measure
     #[arg(long, value_name = "S", default_value_t = 3.0, value_parser = seconds, allow_negative_numbers = true)]
@@ -56,7 +56,7 @@ pub(crate) struct SeedArgs {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RunArgs {
     /// Simulated CPUs that run programs at once
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=MAX_CPUS), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = up_to(MAX_CPUS), allow_negative_numbers = true)]
     pub(crate) cpus: u64,
     /// How long to run
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = seconds, allow_negative_numbers = true)]
@@ -164,6 +164,11 @@ pub(crate) fn usage(e: clap::Error) -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// A whole number from 1 to `max`.
+fn up_to(max: u64) -> clap::builder::RangedU64ValueParser {
+    clap::value_parser!(u64).range(1..=max)
 }
 
 fn seconds(s: &str) -> Result<f64, String> {

@@ -58,7 +58,7 @@ impl<K: Kconfig> Machine<K> {
     /// If there is no such CPU or line.
     pub fn raise(&self, cpu: usize, irq: Irq) {
         let slot = self.slot(cpu);
-        // ORDERING (host): SeqCst; rule 1 of `irq`, pairs with `try_take` (rule 2) and `leave` (rule 3): of "counted" and
+        // ORDERING (host): SeqCst; rule 1 of `irq`, pairs with `try_take`, `look` (rule 2), `leave` (rule 3), `serve` and `run_cpu` (rule 4): of "counted" and
         // "looked", and of "came or went" and "asked who is there", somebody sees the other.
         slot.pending[irq.0].fetch_add(1, SeqCst);
         slot.any_pending.store(true, SeqCst);
@@ -147,7 +147,7 @@ fn handle<K: Kconfig>(cpu: &Cpu<K>, irq: Irq) {
         cpu.need_resched.set(1);
         return;
     }
-    // ORDERING (host): pairs with the store in `Smp::request_irq`.
+    // ORDERING (host): Acquire; pairs with `Smp::request_irq`.
     let handler = cpu.machine().handlers[irq.0].load(Acquire);
     // SAFETY: null, or a handler that `boot` keeps until no thread of the machine is left.
     let Some(handler) = (unsafe { handler.as_ref() }) else { return };

@@ -281,7 +281,7 @@ type Job<'scope, K> = Box<dyn FnOnce(&Cpu<K>) + Send + 'scope>;
 pub struct Smp<'scope, 'env: 'scope, K: Kconfig> {
     machine: &'env Machine<K>,
     scope: Scope<'scope, 'env>,
-    workers: Vec<Worker<Job<'scope, K>>>,
+    workers: Vec<Worker<'scope, Job<'scope, K>>>,
 }
 
 impl<'scope, 'env, K: Kconfig> Smp<'scope, 'env, K> {
@@ -398,7 +398,7 @@ impl<'scope, 'env, K: Kconfig> Smp<'scope, 'env, K> {
         let f: Handler<K> = unsafe { std::mem::transmute(f) };
         let f = Box::into_raw(Box::new(f));
         let none = std::ptr::null_mut();
-        // ORDERING (host): pairs with the load in `irq::handle`.
+        // ORDERING (host): Release; pairs with the load in `irq::handle` and the swap in `Down::drop`.
         match self.machine.handlers[irq.0].compare_exchange(none, f, Ordering::Release, Ordering::Relaxed) {
             Ok(_) => Ok(()),
             Err(_) => {
@@ -409,7 +409,7 @@ impl<'scope, 'env, K: Kconfig> Smp<'scope, 'env, K> {
         }
     }
 
-    fn worker(&self, id: usize) -> &Worker<Job<'scope, K>> {
+    fn worker(&self, id: usize) -> &Worker<'scope, Job<'scope, K>> {
         self.workers.get(id).unwrap_or_else(|| panic!("CPU {id} is not online"))
     }
 }
@@ -434,14 +434,18 @@ impl<F, T> Work<F, T> {
     {
         let Work { f, promise } = self;
         let id = cpu.smp_processor_id();
-        let result = thread::catch(|| f(cpu)).map_err(|payload| {
+        let checked = || {
+            let v = f(cpu);
+            debug_assert!(preempt_count(cpu) == 0, "the work left preemption off");
+            v
+        };
+        let result = thread::catch(checked).map_err(|payload| {
             // The work may have died with counts up: the next finds the CPU as new.
             cpu.irq_mask.set(0);
             cpu.preempt_count.set(0);
             cpu.migration_disabled.set(1);
             CpuPanic::new(id, &payload)
         });
-        debug_assert!(preempt_count(cpu) == 0, "the work left preemption off");
         promise.keep(result);
     }
 }

@@ -248,6 +248,8 @@ fn on_64_bit_an_interrupt_that_counts_too_loses_nothing() {
         let raiser = smp.spawn_outside("raiser", || {
             while !stop.load(Relaxed) {
                 m.raise(0, Irq(0));
+                // Time for the CPU to get on: else each falls where the one before did.
+                (0..5000).for_each(|i| _ = std::hint::black_box(i));
             }
         });
         let made = smp.run(0, |cpu| {

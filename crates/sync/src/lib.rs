@@ -24,9 +24,15 @@
 #[path = "std/mod.rs"]
 mod imp;
 
+#[cfg(loom)]
+#[path = "loom/mod.rs"]
+mod imp;
+
 pub mod host;
 pub mod mem;
 
+#[cfg(loom)]
+pub use imp::model;
 pub use imp::{atomic, barrier, irq, local, thread};
 
 pub use atomic::Ordering;

@@ -65,7 +65,7 @@ pub mod before_c89e843a11f1 {
     /// If the program has no guard.
     pub fn take_guard<K: Kconfig>(cpu: &Cpu<K>, prog: &BpfProg<K>, between: impl FnOnce()) -> bool {
         let active = deref_percpu(&prog.active).this_cpu_ptr(cpu);
-        let v = active.get() + 1;
+        let v = active.get().wrapping_add(1);
         between();
         active.set(v);
         v == 1

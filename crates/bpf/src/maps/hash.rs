@@ -81,7 +81,8 @@ fn check_attr(attr: &MapAttr) -> Result<(), Errno> {
     if attr.max_entries == 0 || attr.key_size == 0 || attr.value_size == 0 {
         return Err(Errno::EINVAL);
     }
-    let too_big = attr.key_size > MAX_KEY_SIZE || attr.value_size > i32::MAX as u32 || attr.max_entries > NULLS / 2;
+    let too_big =
+        attr.key_size > MAX_KEY_SIZE || attr.value_size > i32::MAX as u32 || attr.max_entries > NULLS / 2;
     if too_big { Err(Errno::E2BIG) } else { Ok(()) }
 }
 
@@ -142,7 +143,13 @@ impl Hash {
     }
 
     /// Kernel: `htab_map_update_elem`, `__htab_percpu_map_update_elem`.
-    pub(crate) fn update(&self, env: &dyn Env, key: &[u8], value: NewValue<'_>, flags: u64) -> Result<(), Errno> {
+    pub(crate) fn update(
+        &self,
+        env: &dyn Env,
+        key: &[u8],
+        value: NewValue<'_>,
+        flags: u64,
+    ) -> Result<(), Errno> {
         if flags > BPF_EXIST {
             return Err(Errno::EINVAL);
         }
@@ -369,6 +376,7 @@ fn retag(head: u64, top: u32) -> u64 {
 
 /// FNV-1a over the key, its halves mixed.
 fn hash(key: &[u8]) -> u32 {
-    let h = key.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    let h =
+        key.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
     (h ^ (h >> 32)) as u32
 }

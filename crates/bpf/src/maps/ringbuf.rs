@@ -48,7 +48,8 @@ impl Ringbuf {
     /// Kernel: `ringbuf_map_alloc`.
     pub(crate) fn new(attr: &MapAttr) -> Result<Self, Errno> {
         let size = attr.max_entries;
-        if attr.key_size != 0 || attr.value_size != 0 || !size.is_power_of_two() || !size.is_multiple_of(4096) {
+        if attr.key_size != 0 || attr.value_size != 0 || !size.is_power_of_two() || !size.is_multiple_of(4096)
+        {
             return Err(Errno::EINVAL);
         }
         Ok(Self {

@@ -6,6 +6,7 @@
 
 use std::any::Any;
 use std::io;
+use std::marker::PhantomData;
 
 use crossbeam::channel;
 
@@ -50,10 +51,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         &self,
         name: &str,
         body: impl Fn(Jobs<J>) + Send + 'scope,
-    ) -> io::Result<Worker<J>> {
+    ) -> io::Result<Worker<'scope, J>> {
         let (tx, rx) = channel::unbounded();
         self.spawn(name, move || body(Jobs(rx)))?;
-        Ok(Worker(tx))
+        Ok(Worker(tx, PhantomData))
     }
 }
 
@@ -65,17 +66,12 @@ impl<T> Join<'_, T> {
     pub fn join(self) -> Result<T, Payload> {
         self.0.join()
     }
-
-    /// Whether the thread has ended, so that `join` would not wait.
-    pub fn is_finished(&self) -> bool {
-        self.0.is_finished()
-    }
 }
 
 /// A thread that takes jobs in order.
-pub struct Worker<J>(channel::Sender<J>);
+pub struct Worker<'scope, J>(channel::Sender<J>, PhantomData<&'scope ()>);
 
-impl<J> Worker<J> {
+impl<J> Worker<'_, J> {
     /// Hands the thread a job. A job for a worker that has ended is dropped.
     pub fn submit(&self, job: J) {
         // A send fails only if the body has returned, and then whoever waits for the job learns it from its promise.
