@@ -1,6 +1,7 @@
 //! The project's own tasks, as `cargo xtask TASK`. The doc comments of [`Task`] are the help text.
 
 mod lint;
+mod loom;
 mod readme;
 mod report;
 mod runner;
@@ -41,6 +42,18 @@ enum Task {
     Ci,
     /// Checks only the project's own rules: citations, memory orderings, layering, text.
     Tidy,
+    /// Explores the models: every interleaving and every allowed read of the code that ships, within each model's bound.
+    Loom {
+        /// All preemptions, as far as a model is not too large for it; without, the quick set, as in `test`.
+        #[arg(long)]
+        full: bool,
+        /// Weakens each ordering and drops each fence in turn, and shows which model notices.
+        #[arg(long, conflicts_with_all = ["full", "repin"])]
+        audit: bool,
+        /// Pins the numbers of executions anew, and shows old and new.
+        #[arg(long)]
+        repin: bool,
+    },
     /// Runs the commands that README.md names in `<!-- run: -->` and `<!-- check: -->`, and writes down their output.
     Readme,
 }
@@ -92,6 +105,8 @@ fn run(task: Task) -> Result<bool> {
             test::run(&sh, &mut report)?;
         }
         Task::Tidy => report.step("tidy", || tidy::check(&sh.current_dir()))?,
+        Task::Loom { audit: true, .. } => loom::audit(&sh, &mut report)?,
+        Task::Loom { full, repin, .. } => loom::all(&sh, &mut report, loom::Options { full, repin })?,
         Task::Readme => return readme::rewrite(&sh).map(|()| true),
     }
     report.finish()

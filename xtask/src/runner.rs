@@ -82,15 +82,20 @@ impl Runner {
     /// If it cannot be run at all.
     pub(crate) fn tests(self, cmd: Cmd<'_>) -> Result<Outcome> {
         let (ok, output) = captured(cmd)?;
+        Ok(Outcome::Tests { counts: self.counts(ok, &output), output: telling(&output) })
+    }
+
+    /// What a run that printed `output` did.
+    pub(crate) fn counts(self, ok: bool, output: &str) -> Counts {
         let mut counts = match self {
-            Runner::Nextest => nextest(&output),
-            Runner::CargoTest => cargo_test(&output),
+            Runner::Nextest => nextest(output),
+            Runner::CargoTest => cargo_test(output),
         };
         if !ok {
             // Did not build, or a test program died before it could say so.
             counts.failed = counts.failed.max(1);
         }
-        Ok(Outcome::Tests { counts, output: telling(&output) })
+        counts
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::{Result, anyhow};
 use xshell::{Shell, cmd};
 
+use crate::loom;
 use crate::readme;
 use crate::report::Report;
 use crate::runner::{Runner, cargo};
@@ -21,6 +22,8 @@ struct Step {
 enum Tests {
     /// The tests that these arguments select, by nextest or `cargo test`.
     Select(&'static [&'static str]),
+    /// The models, quick set.
+    Models,
     /// The examples in the docs.
     Docs,
     /// The blocks of README.md marked `check`.
@@ -41,6 +44,7 @@ const STEPS: &[Step] = &[
             "--package=bpf",
         ]),
     },
+    Step { name: "models, quick set", tests: Tests::Models },
     Step { name: "examples in docs", tests: Tests::Docs },
     Step { name: "readme", tests: Tests::Readme },
 ];
@@ -63,6 +67,7 @@ pub(crate) fn run(sh: &Shell, report: &mut Report<impl Write>) -> Result<()> {
                 let docs = cmd!(sh, "{cargo} test --color=never --no-fail-fast --workspace --doc");
                 Runner::CargoTest.tests(docs)
             })?,
+            Tests::Models => report.step(name, || loom::step(sh, loom::Options::default()))?,
             Tests::Readme => report.step(name, || readme::check(sh))?,
         }
     }

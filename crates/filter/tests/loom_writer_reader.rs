@@ -195,7 +195,10 @@ fn interrupted(at: u64, masked: bool, points: &'static OnceLock<u64>) {
 #[test]
 fn an_interrupt_at_every_point_of_a_masked_update_loses_nothing() {
     static POINTS: OnceLock<u64> = OnceLock::new();
-    Model::holds("filter::interrupt_never", &["at once"]).quick(1).bounded(2).check(|| interrupted(u64::MAX, true, &POINTS));
+    Model::holds("filter::interrupt_never", &["at once"])
+        .quick(1)
+        .bounded(2)
+        .check(|| interrupted(u64::MAX, true, &POINTS));
     let points = *POINTS.get().unwrap();
     assert!(points > 8, "{points} operations are too few to be the update");
     for at in 0..points {

@@ -58,8 +58,8 @@ impl<K: Kconfig> Machine<K> {
     /// If there is no such CPU or line.
     pub fn raise(&self, cpu: usize, irq: Irq) {
         let slot = self.slot(cpu);
-        // ORDERING (host): SeqCst; rule 1 of `irq`, pairs with `try_take`, `look` (rule 2), `leave` (rule 3), `serve` and `run_cpu` (rule 4): of "counted" and
-        // "looked", and of "came or went" and "asked who is there", somebody sees the other.
+        // ORDERING (host): SeqCst; pairs with `try_take`, `look`, `leave`, `serve` and `run_cpu`; rules 1 to 4 of `irq`: of
+        // "counted" and "looked", and of "came or went" and "asked who is there", one side sees the other.
         slot.pending[irq.0].fetch_add(1, SeqCst);
         slot.any_pending.store(true, SeqCst);
         let tid = match slot.tid.load(SeqCst) {

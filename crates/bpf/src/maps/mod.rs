@@ -3,7 +3,7 @@
 //!
 //! | module | mirrors |
 //! |---|---|
-//! | [`array`] | kernel/bpf/arraymap.c: `array_map_*` |
+//! | [`array`](mod@array) | kernel/bpf/arraymap.c: `array_map_*` |
 //! | [`percpu_values`] | the per-CPU halves of arraymap.c and hashtab.c: where their values live |
 //! | [`hash`] | kernel/bpf/hashtab.c |
 //! | [`ringbuf`] | kernel/bpf/ringbuf.c |
@@ -13,7 +13,7 @@
 //! 1. Everything a program can reach is allocated when the map is made: no map operation of a program allocates, blocks
 //!    or fails otherwise than by an [`Errno`]. What it can reach stays mapped until the map goes.
 //! 2. A value's bytes are accessed through `sync::mem` only, since programs on other CPUs and interrupts do so at any time.
-//! 3. A program may touch a value within its `value_size` bytes and nothing between values ([`Map::find_value`]).
+//! 3. A program may touch a value within its `value_size` bytes and nothing between values (`Map::find_value`).
 //!
 //! Differs: memory of a deleted element may be looked at until the map goes, and may be another element's by then (the
 //! kernel: until an RCU grace period has passed, or as here for preallocated maps). `BPF_F_NO_PREALLOC` is accepted and

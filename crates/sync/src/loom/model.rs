@@ -1,12 +1,12 @@
 //! The harness of models: what they must reach, how many executions they explore, and, when one fails, what happened.
 //!
 //! A model that explores one execution passes everything. So each model states the outcomes that it must [`reach`], and the
-//! exact number of its executions is pinned in `tests/loom_pins.txt` beside it (loom is deterministic: a number that changed is
-//! a question; `LOOM_REPIN=1` answers it on purpose and shows old and new). A model of something wrong states the
+//! exact number of its executions is pinned in `tests/loom_pins.txt` beside it (loom is deterministic: a number that changed
+//! is a question; `LOOM_REPIN=1` answers it on purpose and shows old and new). A model of something wrong states the
 //! [`invariant`] that must break. loom's silent limits are not used.
 //!
-//! A failure prints a swim-lane: one column a thread, one row an operation, with value, ordering and source line; a load that
-//! saw an old value shows the newest one beside it.
+//! A failure prints a swim-lane: one column a thread, one row an operation, with value, ordering and source line; a load
+//! that saw an old value shows the newest one beside it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -239,6 +239,9 @@ impl Model {
             found.seconds,
             found.broken.as_deref().map_or_else(|| reached.join(", "), |b| format!("breaks {b}"))
         );
+        if let (true, Some(broken), None) = (weakened_run(), &found.broken, self.breaks) {
+            println!("killed by {} after {} executions: {broken}", self.name, found.executions);
+        }
         match (&found.failure, self.breaks) {
             (Some(failure), None) => panic!("{}: {failure}", self.name),
             (None, Some(invariant)) => panic!("{}: [{invariant}] should have broken and did not", self.name),
@@ -274,10 +277,7 @@ impl Model {
             body();
         };
         // loom's coroutines run on this thread, so the thread-locals are the model's.
-        let quiet = std::panic::take_hook();
-        std::panic::set_hook(Box::new(|_| {}));
         let result = catch_unwind(AssertUnwindSafe(|| builder.check(once)));
-        std::panic::set_hook(quiet);
         let failure = result.err().map(|payload| super::thread::panic_message(&*payload).to_owned());
         let name =
             |f: &String| f.strip_prefix('[').and_then(|f| f.split_once(']')).map(|(name, _)| name.to_owned());
@@ -302,6 +302,11 @@ struct Found {
 
 fn full() -> bool {
     std::env::var_os("LOOM_FULL").is_some()
+}
+
+/// Whether this run explores a weakened program: its numbers mean nothing.
+fn weakened_run() -> bool {
+    std::env::var_os("LOOM_WEAKEN").is_some()
 }
 
 /// `LOOM_WEAKEN=seqcount.rs:45` drops the fence there; `LOOM_WEAKEN=x.rs:9=Relaxed` weakens the operation.
@@ -329,7 +334,7 @@ fn check_pin(name: &str, set: &str, executions: u64) {
     let (path, mut pins) = pins();
     let key = (name.to_owned(), set.to_owned());
     let old = pins.get(&key).copied();
-    if old == Some(executions) || std::env::var_os("LOOM_WEAKEN").is_some() {
+    if old == Some(executions) || weakened_run() {
         return;
     }
     assert!(
