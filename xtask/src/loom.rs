@@ -9,7 +9,7 @@ use xshell::{Shell, cmd};
 
 use crate::report::{Outcome, Report};
 use crate::runner::{Runner, captured, cargo};
-use crate::source::Source;
+use crate::source::{Source, words};
 use crate::tidy;
 
 /// The crates whose orderings models must show to be needed.
@@ -138,7 +138,8 @@ fn sites(sh: &Shell) -> Result<Vec<(String, &'static str)>> {
         }
         for (n, line) in Source::new(&file.text).code.lines().enumerate() {
             let is_use = line.trim_start().starts_with("use ") || line.trim_start().starts_with("pub use ");
-            if let Some(what) = WHAT.into_iter().find(|w| line.contains(w) && !is_use) {
+            let is_there = |what: &&str| !is_use && words(line).any(|(_, word)| word == *what);
+            if let Some(what) = WHAT.into_iter().find(is_there) {
                 found.push((format!("{}:{}", file.path, n + 1), what));
             }
         }

@@ -38,6 +38,8 @@ fn bytes(words: &[u64]) -> Vec<u8> {
 /// Runs something when it is asked for the time or the CPU: an interrupt at a place of one's choice.
 struct Interrupted<'a> {
     plain: PlainEnv,
+    /// Interrupts kept away.
+    masked: Cell<i32>,
     interrupt: &'a dyn Fn(&PlainEnv),
 }
 
@@ -60,6 +62,13 @@ impl Env for Interrupted<'_> {
         [0; 16]
     }
     fn trace_printk(&self, _: &[u8]) {}
+    fn local_irq_save(&self) -> usize {
+        self.masked.set(self.masked.get() + 1);
+        0
+    }
+    fn local_irq_restore(&self, _: usize) {
+        self.masked.set(self.masked.get() - 1);
+    }
 }
 
 /// Attributes that the kernel refuses, and its errors.
@@ -261,10 +270,11 @@ fn a_held_bucket_is_busy() {
     let (asked, results) = (Cell::new(0), Cell::new(None));
     let env = Interrupted {
         plain: PlainEnv::default(),
+        masked: Cell::new(0),
         interrupt: &|plain| {
             asked.set(asked.get() + 1);
             if asked.get() == 2 {
-                let on = |env: &PlainEnv, k| m.update_elem(env, &key(k), &bytes(&[5, 5]), BPF_ANY);
+                let on = |env: &dyn Env, k| m.update_elem(env, &key(k), &bytes(&[5, 5]), BPF_ANY);
                 let others = (1..10).filter(|&k| on(plain, k).is_ok()).count();
                 results.set(Some((
                     on(plain, 0),
@@ -424,6 +434,7 @@ fn reserved_records_are_submitted_or_skipped_and_hold_back_later_ones() {
     // An interrupt of a run that has a record reserved puts out one of its own; the reader waits for the first.
     let env = Interrupted {
         plain: PlainEnv::default(),
+        masked: Cell::new(0),
         interrupt: &|plain| {
             // First the ring's lock asks for the CPU, then the program for the time.
             asked.set(asked.get() + 1);

@@ -1,18 +1,19 @@
 //! Hash maps, shared and per-CPU. Mirrors kernel/bpf/hashtab.c and kernel/bpf/percpu_freelist.c, v6.6, in the
 //! preallocated form.
 //!
-//! 1. A bucket is a singly linked chain of nodes; its end is a marker with the bucket's number.
-//! 2. Readers take no lock. A node may be deleted and reused under a reader, which then ends up in another bucket's chain
-//!    and sees so by the marker: it starts over (the kernel's `hlist_nulls`).
-//! 3. Writers hold their bucket's lock. Replacing links a new node in front of the old and unlinks the old, so a reader
-//!    sees one or the other, never neither. Per-CPU maps overwrite in place: each CPU only its own copy.
+//! 1. A bucket is a singly linked chain of nodes, and a sequence number that is odd while the chain changes.
+//! 2. Readers take no lock. A node may be deleted and reused under a reader, so that the rest of the chain is not what it
+//!    was; whoever found nothing and sees that the number was odd or has changed starts over.
+//! 3. Writers hold their bucket's lock. Replacing links a new node in front of the old and unlinks the old. Per-CPU maps
+//!    overwrite in place: each CPU only its own copy.
 //! 4. Free nodes are on a lock-free stack, whose head carries a tag against reuse.
 //!
 //! Invariants: a node is on the free stack, in one chain, or in the hands of one writer. There are as many nodes as
 //! entries, and some more for each CPU, since a replacement needs one while the old one is still linked.
 //!
-//! Differs: one free stack instead of one a CPU; keys are at most 512 bytes; the hash is not seeded, so the order of keys
-//! is the same in every run.
+//! Differs: the kernel marks a chain's end with the bucket's number (`hlist_nulls`) instead of counting changes; so there a
+//! lookup may miss a key while it is being replaced, here it does not. One free stack instead of one a CPU; keys are at
+//! most 512 bytes; the hash is not seeded, so the order of keys is the same in every run.
 
 use percpu::Pcpu;
 use sync::host::{
@@ -29,12 +30,13 @@ use crate::errno::Errno;
 
 /// Nodes beyond `max_entries` for each CPU: one for each context that can interrupt another (task, softirq, irq, NMI).
 const EXTRA_PER_CPU: u32 = 4;
-/// Set in a link that is an end marker; the rest is the bucket's number.
-const NULLS: u32 = 1 << 31;
-/// The end of the free stack.
+/// The end of a chain or of the free stack.
 const NONE: u32 = u32::MAX;
-/// Times a reader starts over before it takes the key for absent.
-const RESTARTS: u32 = 64;
+/// Entries a map may have.
+const MAX_ENTRIES: u32 = 1 << 30;
+/// Times a reader starts over before it takes the key for absent: a bound for one that has interrupted a writer of its own
+/// CPU, whose sequence number stays odd meanwhile.
+const RESTARTS: u32 = 256;
 
 /// Buckets, nodes and the free stack.
 pub(crate) struct Hash {
@@ -52,11 +54,13 @@ pub(crate) struct Hash {
 
 struct Bucket {
     head: AtomicU32,
+    /// Changes begun and ended.
+    seq: AtomicU32,
     lock: CpuLock,
 }
 
 struct Node {
-    /// The next node of the chain, or its end marker. Kept while the node is free: a reader may still be on it.
+    /// The next node of the chain. Kept while the node is free: a reader may still be on it.
     next: AtomicU32,
     hash: AtomicU32,
     next_free: AtomicU32,
@@ -82,7 +86,7 @@ fn check_attr(attr: &MapAttr) -> Result<(), Errno> {
         return Err(Errno::EINVAL);
     }
     let too_big =
-        attr.key_size > MAX_KEY_SIZE || attr.value_size > i32::MAX as u32 || attr.max_entries > NULLS / 2;
+        attr.key_size > MAX_KEY_SIZE || attr.value_size > i32::MAX as u32 || attr.max_entries > MAX_ENTRIES;
     if too_big { Err(Errno::E2BIG) } else { Ok(()) }
 }
 
@@ -90,7 +94,7 @@ impl Hash {
     pub(crate) fn new(attr: &MapAttr, pcpu: &Pcpu, per_cpu: bool) -> Result<Self, Errno> {
         check_attr(attr)?;
         let extra = if per_cpu { 0 } else { EXTRA_PER_CPU.saturating_mul(pcpu.nr_cpu_ids() as u32) };
-        let nr_nodes = attr.max_entries.saturating_add(extra).min(NULLS - 1);
+        let nr_nodes = attr.max_entries.saturating_add(extra);
         let key_stride = (attr.key_size as usize).next_multiple_of(8);
         let alloc = |stride: usize| {
             stride.checked_mul(nr_nodes as usize).and_then(SharedMem::new).ok_or(Errno::ENOMEM)
@@ -102,11 +106,12 @@ impl Hash {
             Values::Shared { mem: alloc(stride)?, value_size: attr.value_size as usize, stride }
         };
         let node = |at: u32| Node {
-            next: AtomicU32::new(NULLS),
+            next: AtomicU32::new(NONE),
             hash: AtomicU32::new(0),
             next_free: AtomicU32::new(if at + 1 < nr_nodes { at + 1 } else { NONE }),
         };
-        let bucket = |at| Bucket { head: AtomicU32::new(NULLS | at), lock: CpuLock::default() };
+        let bucket =
+            |_| Bucket { head: AtomicU32::new(NONE), seq: AtomicU32::new(0), lock: CpuLock::default() };
         Ok(Self {
             buckets: (0..attr.max_entries.next_power_of_two()).map(bucket).collect(),
             nodes: (0..nr_nodes).map(node).collect(),
@@ -180,11 +185,16 @@ impl Hash {
             return Err(Errno::EBUSY);
         };
         self.fill(env, new, hash, key, value);
-        self.node(new).next.store(bucket.head.load(Relaxed), Relaxed);
+        bucket.begin_change();
+        // ORDERING: Release; pairs with the Acquire in `find`: a reader still on the node from before sees the change.
+        self.node(new).next.store(bucket.head.load(Relaxed), Release);
         // ORDERING: Release; pairs with the Acquire in `find`: key, hash and value are there before the node is.
         bucket.head.store(new, Release);
         if let Some(old) = old {
             self.unlink(bucket, old);
+        }
+        bucket.end_change();
+        if let Some(old) = old {
             self.push_free(old);
         }
         Ok(())
@@ -196,7 +206,9 @@ impl Hash {
         let bucket = self.bucket(hash);
         let _guard = bucket.lock.lock(env)?;
         let old = self.find(hash, key).ok_or(Errno::ENOENT)?;
+        bucket.begin_change();
         self.unlink(bucket, old);
+        bucket.end_change();
         self.push_free(old);
         // Last: an update that counts up finds a free node.
         self.count.fetch_sub(1, Relaxed);
@@ -210,7 +222,7 @@ impl Hash {
             let hash = hash(key);
             if let Some(node) = self.find(hash, key) {
                 let next = self.node(node).next.load(Acquire);
-                if next & NULLS == 0 {
+                if next != NONE {
                     return Some(self.key(next));
                 }
                 from = self.bucket_index(hash) + 1;
@@ -218,7 +230,7 @@ impl Hash {
         }
         // ORDERING: Acquire; as in `find`.
         let mut heads = self.buckets.get(from..)?.iter().map(|b| b.head.load(Acquire));
-        heads.find(|h| h & NULLS == 0).map(|h| self.key(h))
+        heads.find(|&h| h != NONE).map(|h| self.key(h))
     }
 
     pub(crate) fn find_value(&self, addr: u64) -> Option<u64> {
@@ -234,13 +246,16 @@ impl Hash {
 
     /// The node that holds `key`. Kernel: `lookup_nulls_elem_raw`.
     fn find(&self, hash: u32, key: &[u8]) -> Option<u32> {
-        let bucket = self.bucket_index(hash);
+        let bucket = self.bucket(hash);
         for _ in 0..RESTARTS {
-            // ORDERING: Acquire; pairs with the Release in `update` and `unlink`: a node found is whole.
-            let mut at = self.buckets[bucket].head.load(Acquire);
+            // ORDERING: Acquire; pairs with the Release in `end_change`: what was changed before is seen.
+            let seq = bucket.seq.load(Acquire);
+            // ORDERING: Acquire; pairs with the Release in `update` and `unlink`: a node found is whole, and a link that
+            // changed brings the odd sequence number with it.
+            let mut at = bucket.head.load(Acquire);
             // No chain is longer than there are nodes; one that seems so changed under us.
             for _ in 0..self.nodes.len() {
-                if at & NULLS != 0 {
+                if at == NONE {
                     break;
                 }
                 let node = self.node(at);
@@ -250,7 +265,8 @@ impl Hash {
                 }
                 at = node.next.load(Acquire);
             }
-            if at == NULLS | bucket as u32 {
+            // ORDERING: Relaxed; the Acquire loads of the links keep it behind them.
+            if seq & 1 == 0 && bucket.seq.load(Relaxed) == seq {
                 return None;
             }
         }
@@ -268,7 +284,7 @@ impl Hash {
                 link.store(next, Release);
                 return;
             }
-            if at & NULLS != 0 {
+            if at == NONE {
                 debug_assert!(false, "a linked node is in its bucket's chain");
                 return;
             }
@@ -342,7 +358,7 @@ impl Hash {
         &self.buckets[self.bucket_index(hash)]
     }
 
-    /// Links only ever hold numbers of nodes (or markers, which callers test first).
+    /// Links only ever hold numbers of nodes (or [`NONE`], which callers test first).
     fn node(&self, at: u32) -> &Node {
         &self.nodes[at as usize]
     }
@@ -366,6 +382,20 @@ impl Hash {
         debug_assert!((node as usize) < self.nodes.len());
         // SAFETY: within the values, of which there is one for each node.
         Some(unsafe { mem.as_ptr().add(node as usize * stride) })
+    }
+}
+
+impl Bucket {
+    /// The chain changes from here on; the caller holds the lock.
+    fn begin_change(&self) {
+        // ORDERING: Relaxed; the Release stores to the links carry it.
+        self.seq.store(self.seq.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    /// The chain has changed.
+    fn end_change(&self) {
+        // ORDERING: Release; pairs with the Acquire in `find`.
+        self.seq.store(self.seq.load(Relaxed).wrapping_add(1), Release);
     }
 }
 
