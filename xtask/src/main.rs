@@ -1,7 +1,7 @@
 //! The project's own tasks, as `cargo xtask TASK`. The doc comments of [`Task`] are the help text.
 
 mod lint;
-mod loom;
+mod models;
 mod readme;
 mod report;
 mod runner;
@@ -105,8 +105,8 @@ fn run(task: Task) -> Result<bool> {
             test::run(&sh, &mut report)?;
         }
         Task::Tidy => report.step("tidy", || tidy::check(&sh.current_dir()))?,
-        Task::Loom { audit: true, .. } => loom::audit(&sh, &mut report)?,
-        Task::Loom { full, repin, .. } => loom::all(&sh, &mut report, loom::Options { full, repin })?,
+        Task::Loom { audit: true, .. } => models::audit(&sh, &mut report)?,
+        Task::Loom { full, repin, .. } => models::all(&sh, &mut report, models::Options { full, repin })?,
         Task::Readme => return readme::rewrite(&sh).map(|()| true),
     }
     report.finish()

@@ -5,7 +5,7 @@ use std::io::Write;
 use anyhow::{Result, anyhow};
 use xshell::{Shell, cmd};
 
-use crate::loom;
+use crate::models;
 use crate::readme;
 use crate::report::Report;
 use crate::runner::{Runner, cargo};
@@ -67,7 +67,7 @@ pub(crate) fn run(sh: &Shell, report: &mut Report<impl Write>) -> Result<()> {
                 let docs = cmd!(sh, "{cargo} test --color=never --no-fail-fast --workspace --doc");
                 Runner::CargoTest.tests(docs)
             })?,
-            Tests::Models => report.step(name, || loom::step(sh, loom::Options::default()))?,
+            Tests::Models => report.step(name, || models::step(sh, models::Options::default()))?,
             Tests::Readme => report.step(name, || readme::check(sh))?,
         }
     }

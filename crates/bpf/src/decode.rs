@@ -1,16 +1,17 @@
-//! The check at load, and the form that runs. Mirrors the parts of kernel/bpf/verifier.c, v6.6, that look at one
-//! instruction at a time (`check_subprogs`, `check_alu_op`, `check_cond_jmp_op`, `check_atomic`, `check_ld_abs`,
-//! `resolve_pseudo_ldimm64`) and `bpf_opcode_in_insntable`.
+//! The check at load, and the form that runs. Mirrors the parts of kernel/bpf/verifier.c, v6.6, that look at
+//! one instruction at a time (`check_subprogs`, `check_alu_op`, `check_cond_jmp_op`, `check_atomic`,
+//! `check_ld_abs`, `resolve_pseudo_ldimm64`) and `bpf_opcode_in_insntable`.
 //!
-//! Each slot becomes one [`Op`] at the same index, so a fault's `pc` is the instruction's number: the opcode is a dense
-//! enum, immediates are extended, jump targets absolute, maps resolved to addresses.
+//! Each slot becomes one [`Op`] at the same index, so a fault's `pc` is the instruction's number: the opcode
+//! is a dense enum, immediates are extended, jump targets absolute, maps resolved to addresses.
 //!
-//! Invariant, on which the interpreter's unchecked fetch relies: every jump and call target is the index of an op that is
-//! not the second slot of a wide immediate, and the last op of each function is `exit` or an unconditional jump; so from
-//! any op that runs, the next one exists.
+//! Invariant, on which the interpreter's unchecked fetch relies: every jump and call target is the index of
+//! an op that is not the second slot of a wide immediate, and the last op of each function is `exit` or an
+//! unconditional jump; so from any op that runs, the next one exists.
 //!
-//! Differs: registers' contents are not followed. What the verifier proves of them (pointers, bounds, initialised
-//! registers, references) the interpreter checks as it runs. Unreachable code and loops are allowed.
+//! Differs: registers' contents are not followed. What the verifier proves of them (pointers, bounds,
+//! initialised registers, references) the interpreter checks as it runs. Unreachable code and loops are
+//! allowed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -58,8 +59,8 @@ macro_rules! codes {
         jmp { $($jop:ident: $jk64:ident $jx64:ident $jk32:ident $jx32:ident;)* }
         other { $($other:ident)* }
     ) => {
-        /// What an [`Op`] does; dense, so that the interpreter's match is one jump table. The names end in K for an
-        /// immediate and X for a register operand.
+        /// What an [`Op`] does; dense, so that the interpreter's match is one jump table. The names end in K
+        /// for an immediate and X for a register operand.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         pub(crate) enum Code {
@@ -185,8 +186,13 @@ impl Decoder<'_> {
             let (d, s) = (i.dst_reg(), i.src_reg());
             return refuse(at, format!("R{} is invalid", if d > BPF_REG_FP { d } else { s }));
         }
-        let mut op =
-            Op { code: Code::Exit, dst: i.dst_reg(), src: i.src_reg(), off: i32::from(i.off), imm: i64::from(i.imm) };
+        let mut op = Op {
+            code: Code::Exit,
+            dst: i.dst_reg(),
+            src: i.src_reg(),
+            off: i32::from(i.off),
+            imm: i64::from(i.imm),
+        };
         op.code = match i.class() {
             BPF_ALU | BPF_ALU64 => self.alu(at, i)?,
             BPF_JMP | BPF_JMP32 => self.jmp(at, i, &mut op)?,
@@ -287,7 +293,10 @@ impl Decoder<'_> {
             return refuse(at, "calls of a register (callx) are not supported");
         }
         if i.src_reg() == BPF_PSEUDO_KFUNC_CALL {
-            return refuse(at, format!("calls kernel function #{}: kernel functions are not supported", i.imm));
+            return refuse(
+                at,
+                format!("calls kernel function #{}: kernel functions are not supported", i.imm),
+            );
         }
         reserved(at, "BPF_CALL", i.src_reg() > BPF_PSEUDO_CALL || i.off != 0 || i.dst_reg() != 0)?;
         op.src = 0;
@@ -425,7 +434,9 @@ impl Decoder<'_> {
             BPF_PSEUDO_BTF_ID => {
                 return refuse(at, format!("names kernel variable BTF id {}: there are none here", i.imm));
             }
-            BPF_PSEUDO_FUNC => return refuse(at, "takes the address of a function: callbacks are not supported"),
+            BPF_PSEUDO_FUNC => {
+                return refuse(at, "takes the address of a function: callbacks are not supported");
+            }
             n => return refuse(at, format!("unrecognized 64-bit immediate: source register field {n}")),
         };
         Ok(Code::LdImm64)
@@ -486,7 +497,10 @@ fn check_flow(insns: &[BpfInsn], ops: &[Op]) -> Result<(), LoadError> {
     for (&start, end) in starts.iter().zip(ends) {
         for (at, op) in ops.iter().enumerate().take(end).skip(start) {
             if is_jump(op.code) && !(start..end).contains(&(op.off as usize)) {
-                return refuse(at, format!("jump to insn {}, out of its function ({start} to {})", op.off, end - 1));
+                return refuse(
+                    at,
+                    format!("jump to insn {}, out of its function ({start} to {})", op.off, end - 1),
+                );
             }
         }
         if !matches!(ops[end - 1].code, Code::Exit | Code::Ja) {

@@ -1,9 +1,9 @@
 //! What a running program may ask of the CPU and task it runs on. Mirrors the sources that helpers read:
-//! `raw_smp_processor_id`, `ktime_get_mono_fast_ns`, `current`, `trace_printk`, and `bpf_disable_instrumentation`
-//! (include/linux/bpf.h), v6.6.
+//! `raw_smp_processor_id`, `ktime_get_mono_fast_ns`, `current`, `trace_printk`, and
+//! `bpf_disable_instrumentation` (include/linux/bpf.h), v6.6.
 //!
-//! The engine does not know the machine: a shim implements [`Env`] for a simulated CPU. [`PlainEnv`] is one without a
-//! machine, for a single run.
+//! The engine does not know the machine: a shim implements [`Env`] for a simulated CPU. [`PlainEnv`] is one
+//! without a machine, for a single run.
 
 use sync::host::{AtomicU64, Ordering::Relaxed};
 
@@ -11,11 +11,11 @@ use crate::trace::TraceBuf;
 
 /// The CPU and task that a program runs on.
 ///
-/// Context: any, interrupts included: implementations must be async-signal-safe (no allocation, lock, system call, or
-/// panic).
+/// Context: any, interrupts included: implementations must be async-signal-safe (no allocation, lock, system
+/// call, or panic).
 pub trait Env {
-    /// The CPU's number, below the number of CPUs that the program's maps were made for. It does not change while a
-    /// program runs.
+    /// The CPU's number, below the number of CPUs that the program's maps were made for. It does not change
+    /// while a program runs.
     fn smp_processor_id(&self) -> u32;
     /// Monotonic time in ns.
     fn ktime_get_ns(&self) -> u64;
@@ -35,7 +35,8 @@ pub trait Env {
     fn current_comm(&self) -> [u8; 16];
     /// Takes one line of `bpf_trace_printk`.
     fn trace_printk(&self, line: &[u8]);
-    /// Keeps this CPU's interrupts away until [`Env::local_irq_restore`]; returns what was before. Maps lock under it.
+    /// Keeps this CPU's interrupts away until [`Env::local_irq_restore`]; returns what was before. Maps lock
+    /// under it.
     fn local_irq_save(&self) -> usize {
         0
     }
@@ -43,14 +44,15 @@ pub trait Env {
     fn local_irq_restore(&self, flags: usize) {
         let _ = flags;
     }
-    /// A map is about to be changed from the syscall side: raises `bpf_prog_active` on this CPU, so that tracing programs
-    /// do not run in the middle. Kernel: `bpf_disable_instrumentation`.
+    /// A map is about to be changed from the syscall side: raises `bpf_prog_active` on this CPU, so that
+    /// tracing programs do not run in the middle. Kernel: `bpf_disable_instrumentation`.
     fn bpf_disable_instrumentation(&self) {}
     /// Takes back one [`Env::bpf_disable_instrumentation`].
     fn bpf_enable_instrumentation(&self) {}
 }
 
-/// CPU 0 of no machine: time is the number of questions asked, the task is `progstats`, printed lines go to a buffer.
+/// CPU 0 of no machine: time is the number of questions asked, the task is `progstats`, printed lines go to a
+/// buffer.
 #[derive(Debug)]
 pub struct PlainEnv {
     cpu: u32,

@@ -48,7 +48,8 @@ pub enum FaultKind {
     CallDepth,
     /// A packet load without the context in r6.
     NoPacket,
-    /// The program ended with a ring buffer record that was neither submitted nor discarded; it was discarded.
+    /// The program ended with a ring buffer record that was neither submitted nor discarded; it was
+    /// discarded.
     UnreleasedRecord,
     /// A helper got an argument that it does not take.
     Helper {
@@ -70,7 +71,11 @@ impl fmt::Display for FaultKind {
         match *self {
             Self::OutOfBounds { addr, size, write } => {
                 let what = if write { "write" } else { "read" };
-                write!(f, "invalid {what} of {size} {} at {addr:#x}", if size == 1 { "byte" } else { "bytes" })
+                write!(
+                    f,
+                    "invalid {what} of {size} {} at {addr:#x}",
+                    if size == 1 { "byte" } else { "bytes" }
+                )
             }
             Self::ReadOnly { addr } => write!(f, "write to read-only memory at {addr:#x}"),
             Self::Misaligned { addr, size } => {
@@ -105,7 +110,8 @@ impl FaultKind {
 }
 
 impl Fault {
-    /// The fault's sentence, with the memory that the program could reach besides its stack; `ctx` is what it was run on.
+    /// The fault's sentence, with the memory that the program could reach besides its stack; `ctx` is what it
+    /// was run on.
     ///
     /// Context: task; allocates.
     pub fn explain(&self, prog: &Program, ctx: &[u8]) -> String {

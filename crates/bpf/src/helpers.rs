@@ -1,10 +1,10 @@
-//! The functions that programs call by number. Mirrors kernel/bpf/helpers.c, kernel/trace/bpf_trace.c and the list
-//! `__BPF_FUNC_MAPPER` of include/uapi/linux/bpf.h, v6.6.
+//! The functions that programs call by number. Mirrors kernel/bpf/helpers.c, kernel/trace/bpf_trace.c and the
+//! list `__BPF_FUNC_MAPPER` of include/uapi/linux/bpf.h, v6.6.
 //!
 //! Invariant: as of the interpreter: no allocation, system call or panic, whatever the arguments.
 //!
-//! Differs: the verifier proves what arguments are; here they are checked at the call. A pointer that the program does not
-//! have, or a map of another kind, ends the run.
+//! Differs: the verifier proves what arguments are; here they are checked at the call. A pointer that the
+//! program does not have, or a map of another kind, ends the run.
 
 use std::mem::MaybeUninit;
 
@@ -152,7 +152,8 @@ pub(crate) fn call(vm: &mut Vm<'_>, id: i32, args: [u64; 5]) -> Result<u64, Faul
             }
             let len = u64::from(map.value_size());
             let value = vm.reach_bytes(r3, len, false)?;
-            // SAFETY: in reach for reads of `len` bytes as long as the run lasts, and accessed through `mem` only.
+            // SAFETY: in reach for reads of `len` bytes as long as the run lasts, and accessed through `mem`
+            // only.
             let value = unsafe { Bytes::shared(value, len as usize) };
             let mut buf = KeyBuf::uninit();
             let key = read_key(vm, map, r2, &mut buf)?;
@@ -179,7 +180,8 @@ pub(crate) fn call(vm: &mut Vm<'_>, id: i32, args: [u64; 5]) -> Result<u64, Faul
         BPF_FUNC_RINGBUF_OUTPUT => {
             let ring = ringbuf(vm, id, r1)?;
             let data = vm.reach_bytes(r2, r3, false)?;
-            // SAFETY: in reach for reads of as many bytes as long as the run lasts, and accessed through `mem` only.
+            // SAFETY: in reach for reads of as many bytes as long as the run lasts, and accessed through
+            // `mem` only.
             let data = unsafe { Bytes::shared(data, r3 as usize) };
             ret(ring.output(vm.env, data, r4))
         }
@@ -242,15 +244,16 @@ fn read_key<'b>(vm: &mut Vm<'_>, map: &Map, addr: u64, buf: &'b mut KeyBuf) -> R
     let len = map.key_size().min(MAX_KEY_SIZE) as usize;
     let from = vm.reach_bytes(addr, len as u64, false)?;
     let to = buf.as_mut_ptr().cast::<u8>();
-    // SAFETY: in reach for reads of `len` bytes, and the buffer has room for them; they are initialised by the copy.
+    // SAFETY: in reach for reads of `len` bytes, and the buffer has room for them; they are initialised by
+    // the copy.
     unsafe {
         mem::copy(from, to, len);
         Ok(std::slice::from_raw_parts(to, len))
     }
 }
 
-/// Kernel: `bpf_probe_read_kernel_common`, kernel/trace/bpf_trace.c. Memory that the program does not have is the memory
-/// whose reading fails.
+/// Kernel: `bpf_probe_read_kernel_common`, kernel/trace/bpf_trace.c. Memory that the program does not have is
+/// the memory whose reading fails.
 fn probe_read(vm: &mut Vm<'_>, dst: u64, size: u64, from: u64) -> Result<u64, FaultKind> {
     let size = u64::from(size as u32);
     let to = vm.reach_bytes(dst, size, true)?;
@@ -303,6 +306,9 @@ mod tests {
             assert_eq!(super::name(id), Some(want));
             assert_eq!(super::id(want), Some(id));
         }
-        assert_eq!((super::name(0), super::name(-1), super::name(212), super::id("unspec")), (None, None, None, None));
+        assert_eq!(
+            (super::name(0), super::name(-1), super::name(212), super::id("unspec")),
+            (None, None, None, None)
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Instructions, opcodes, and functions that build them. Mirrors `include/uapi/linux/bpf.h`, `bpf_common.h` and the
-//! macros of `include/linux/filter.h`, v6.6; the encoding is RFC 9669, section 3.
+//! Instructions, opcodes, and functions that build them. Mirrors `include/uapi/linux/bpf.h`, `bpf_common.h`
+//! and the macros of `include/linux/filter.h`, v6.6; the encoding is RFC 9669, section 3.
 //!
 //! Invariant: a [`BpfInsn`] has the kernel's eight bytes, so a slice of them can be dumped and read back
 //! ([`to_bytes`], [`from_bytes`]). On disk the multi-byte fields are little endian.

@@ -1,14 +1,15 @@
-//! The interpreter. Mirrors `___bpf_prog_run` and `interpreters` of kernel/bpf/core.c, v6.6; the meaning of each
-//! instruction is RFC 9669, sections 4 and 5.
+//! The interpreter. Mirrors `___bpf_prog_run` and `interpreters` of kernel/bpf/core.c, v6.6; the meaning of
+//! each instruction is RFC 9669, sections 4 and 5.
 //!
 //! # Invariants
-//! 1. A run allocates nothing, makes no system call and does not panic, and locks nothing but a map's bucket (see there):
-//!    it may run in a signal handler, and over a run that it interrupted.
+//! 1. A run allocates nothing, makes no system call and does not panic, and locks nothing but a map's bucket
+//!    (see there): it may run in a signal handler, and over a run that it interrupted.
 //! 2. A run ends: each taken jump charges the instructions since the last one to the budget.
 //!
-//! Differs: the kernel's verifier proves accesses beforehand, here they are checked as they happen ([`crate::memory`]).
-//! Frames are zeroed (the kernel refuses programs that would read them unset). Legacy packet loads read the context.
-//! Atomics may work on the context. A tail call in a function counts with those of its callers, as in the kernel's JITs.
+//! Differs: the kernel's verifier proves accesses beforehand, here they are checked as they happen
+//! ([`crate::memory`]). Frames are zeroed (the kernel refuses programs that would read them unset). Legacy
+//! packet loads read the context. Atomics may work on the context. A tail call in a function counts with
+//! those of its callers, as in the kernel's JITs.
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -90,8 +91,8 @@ fn exec<'a>(vm: &mut Vm<'a>, opts: RunOpts) -> Result<u64, Fault> {
     let mut ops: *const Op = vm.prog.ops.as_ptr();
     let mut saved = [const { MaybeUninit::<Saved<'a>>::uninit() }; MAX_CALL_FRAMES - 1];
     let (mut depth, mut tail_calls) = (0, 0);
-    // `pc` is the next instruction; those since `start` are not charged yet. Pointers, as they are cheaper than indices:
-    // by decode's invariant they stay within the program whose instructions begin at `ops`.
+    // `pc` is the next instruction; those since `start` are not charged yet. Pointers, as they are cheaper
+    // than indices: by decode's invariant they stay within the program whose instructions begin at `ops`.
     let (mut pc, mut start, mut budget) = (ops, ops, opts.budget);
 
     macro_rules! fault {
@@ -116,7 +117,8 @@ fn exec<'a>(vm: &mut Vm<'a>, opts: RunOpts) -> Result<u64, Fault> {
         }};
     }
     loop {
-        // SAFETY: by decode's invariant, `pc` is the first op, a checked target, or follows an op that is not the last.
+        // SAFETY: by decode's invariant, `pc` is the first op, a checked target, or follows an op that is not
+        // the last.
         let op = unsafe { *pc };
         // SAFETY: at most the end.
         pc = unsafe { pc.add(1) };
@@ -427,7 +429,10 @@ fn smod32(a: u32, b: u32) -> u32 {
 }
 
 macro_rules! atomic {
-    ($name:ident, $int:ty, $add:ident $or:ident $and:ident $xor:ident $fadd:ident $for:ident $fand:ident $fxor:ident $xchg:ident $cmpxchg:ident) => {
+    (
+        $name:ident, $int:ty, $add:ident $or:ident $and:ident $xor:ident
+        $fadd:ident $for:ident $fand:ident $fxor:ident $xchg:ident $cmpxchg:ident
+    ) => {
         /// One atomic instruction. Kernel: `ATOMIC_ALU_OP` of `___bpf_prog_run`.
         ///
         /// # Safety
@@ -449,19 +454,19 @@ macro_rules! atomic {
                     ADD => {
                         mem::$add(p, v);
                         return;
-                    },
+                    }
                     OR => {
                         mem::$or(p, v);
                         return;
-                    },
+                    }
                     AND => {
                         mem::$and(p, v);
                         return;
-                    },
+                    }
                     XOR => {
                         mem::$xor(p, v);
                         return;
-                    },
+                    }
                     FETCH_ADD => mem::$fadd(p, v),
                     FETCH_OR => mem::$for(p, v),
                     FETCH_AND => mem::$fand(p, v),
@@ -479,5 +484,7 @@ macro_rules! atomic {
     };
 }
 
-atomic!(atomic32, u32, add32 or32 and32 xor32 fetch_add32 fetch_or32 fetch_and32 fetch_xor32 xchg32 cmpxchg32);
-atomic!(atomic64, u64, add64 or64 and64 xor64 fetch_add64 fetch_or64 fetch_and64 fetch_xor64 xchg64 cmpxchg64);
+atomic!(atomic32, u32, add32 or32 and32 xor32
+    fetch_add32 fetch_or32 fetch_and32 fetch_xor32 xchg32 cmpxchg32);
+atomic!(atomic64, u64, add64 or64 and64 xor64
+    fetch_add64 fetch_or64 fetch_and64 fetch_xor64 xchg64 cmpxchg64);

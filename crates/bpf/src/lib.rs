@@ -1,7 +1,8 @@
 //! Loading and interpreting eBPF programs; maps and helpers.
 //!
-//! The engine does not know the machine it runs on: what a program may ask of its CPU and task is the trait [`Env`].
-//! Nothing here depends on how a program is timed, so the same program runs on every kind of machine.
+//! The engine does not know the machine it runs on: what a program may ask of its CPU and task is the trait
+//! [`Env`]. Nothing here depends on how a program is timed, so the same program runs on every kind of
+//! machine.
 //!
 //! | module | mirrors |
 //! |---|---|
@@ -21,9 +22,10 @@
 //! | [`errno`] | the kernel's error numbers |
 //!
 //! # Invariants
-//! 1. A run is async-signal-safe and may be nested in another: it does not allocate, block, call the system, or panic.
-//! 2. Each access is within memory that the program may touch, over its full width; a fault ends the run, never the
-//!    process.
+//! 1. A run is async-signal-safe and may be nested in another: it does not allocate, block, call the system,
+//!    or panic.
+//! 2. Each access is within memory that the program may touch, over its full width; a fault ends the run,
+//!    never the process.
 //! 3. Memory that programs share is accessed through `sync::mem` only.
 //!
 //! ```
@@ -57,8 +59,8 @@ pub mod trace;
 pub use decode::LoadError;
 pub use env::{Env, PlainEnv};
 pub use errno::Errno;
-pub use insn::BpfInsn;
 pub use fault::{Fault, FaultKind};
+pub use insn::BpfInsn;
 pub use interp::{RunOpts, run, run_with};
 pub use maps::{Map, MapAttr, MapType};
 pub use prog::Program;

@@ -1,18 +1,19 @@
-//! What memory a run may reach. Stands for `check_mem_access` (kernel/bpf/verifier.c, v6.6): what the verifier proves
-//! there is checked here at each access, over its full width.
+//! What memory a run may reach. Stands for `check_mem_access` (kernel/bpf/verifier.c, v6.6): what the
+//! verifier proves there is checked here at each access, over its full width.
 //!
 //! Addresses are the host's. A program may reach
 //!
 //! 1. its own frames, from the first to the one that runs (512 bytes each, side by side, the first lowest);
-//! 2. the region of the last hit: a map's value or a ring buffer record that was searched for or just got from a helper; at
-//!    first the context;
+//! 2. the region of the last hit: a map's value or a ring buffer record that was searched for or just got
+//!    from a helper; at first the context;
 //! 3. the context, its records, the values of its maps: by search.
 //!
 //! 1 and 2 cost one comparison each.
 //!
 //! # Invariants
-//! 1. What is in reach is initialised, and lives as long as the run: the context is borrowed, the program holds its maps,
-//!    the stack is the run's own. Frames are zeroed as they are entered, and not in reach before.
+//! 1. What is in reach is initialised, and lives as long as the run: the context is borrowed, the program
+//!    holds its maps, the stack is the run's own. Frames are zeroed as they are entered, and not in reach
+//!    before.
 //! 2. Others access it, if at all, through `sync::mem`, as the run does.
 //!
 //! Differs: a callee also reaches below its frame, into its caller's.
@@ -37,7 +38,8 @@ const MAX_RECORDS: usize = 8;
 #[repr(C, align(16))]
 pub(crate) struct Stack([u8; MAX_CALL_FRAMES * MAX_BPF_STACK]);
 
-/// Bytes of the stack that are always zeroed and in reach, so that [`Vm::reach`] may subtract any width from the length.
+/// Bytes of the stack that are always zeroed and in reach, so that [`Vm::reach`] may subtract any width from
+/// the length.
 const MIN_STACK: u64 = 8;
 
 /// Where the frame of function number `depth` ends.
@@ -133,16 +135,19 @@ impl<'a> Vm<'a> {
         (self.prog, self.hit) = (prog, self.ctx);
     }
 
-    /// Puts function number `depth` on the stack: zeroes its frame, and those below it that were never in reach. The
-    /// frame of a program that does not read r10 stays out of reach.
+    /// Puts function number `depth` on the stack: zeroes its frame, and those below it that were never in
+    /// reach. The frame of a program that does not read r10 stays out of reach.
     pub(crate) fn enter(&mut self, depth: usize) {
         if !self.prog.uses_stack {
             return;
         }
-        let (from, to) = ((self.stack_len as usize / MAX_BPF_STACK).min(depth) * MAX_BPF_STACK, end_of(depth));
+        let (from, to) =
+            ((self.stack_len as usize / MAX_BPF_STACK).min(depth) * MAX_BPF_STACK, end_of(depth));
         // SAFETY: `depth` is below `MAX_CALL_FRAMES`, so this is within the run's stack, whose provenance was
         // exposed and which is borrowed for the run.
-        unsafe { ptr::with_exposed_provenance_mut::<u8>(self.stack as usize + from).write_bytes(0, to - from) };
+        unsafe {
+            ptr::with_exposed_provenance_mut::<u8>(self.stack as usize + from).write_bytes(0, to - from)
+        };
         self.stack_len = to as u64;
     }
 
@@ -208,7 +213,8 @@ impl<'a> Vm<'a> {
     }
 }
 
-/// Ring buffer records that the program reserved. Stands for the verifier's references (`acquire_reference_state`).
+/// Ring buffer records that the program reserved. Stands for the verifier's references
+/// (`acquire_reference_state`).
 impl<'a> Vm<'a> {
     /// Whether some record was neither submitted nor discarded.
     pub(crate) fn holds_records(&self) -> bool {

@@ -1,8 +1,8 @@
-//! Formatting for `bpf_trace_printk`. Mirrors `bpf_trace_printk` (kernel/trace/bpf_trace.c) and `bpf_bprintf_prepare`
-//! (kernel/bpf/helpers.c), v6.6.
+//! Formatting for `bpf_trace_printk`. Mirrors `bpf_trace_printk` (kernel/trace/bpf_trace.c) and
+//! `bpf_bprintf_prepare` (kernel/bpf/helpers.c), v6.6.
 //!
-//! Invariant: bounded; a line is cut to [`LINE_MAX`]. Differs: `%p` and its kin print the address itself in hex (the kernel:
-//! hashed, or a symbol), and a line has at most 248 bytes (the kernel: 1024).
+//! Invariant: bounded; a line is cut to [`LINE_MAX`]. Differs: `%p` and its kin print the address itself in
+//! hex (the kernel: hashed, or a symbol), and a line has at most 248 bytes (the kernel: 1024).
 
 use sync::mem;
 
@@ -137,7 +137,14 @@ fn format(vm: &mut Vm<'_>, fmt: &[u8], args: [u64; 3], line: &mut Line) -> Resul
                     b'u' | b'x' | b'X' => {
                         let v = if wide { arg } else { u64::from(arg as u32) };
                         let spec = Spec { plus: false, space: false, ..spec };
-                        number(spec, v, false, if conversion == b'u' { 10 } else { 16 }, conversion == b'X', line);
+                        number(
+                            spec,
+                            v,
+                            false,
+                            if conversion == b'u' { 10 } else { 16 },
+                            conversion == b'X',
+                            line,
+                        );
                     }
                     _ => return Err(Errno::EINVAL),
                 }

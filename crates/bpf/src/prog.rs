@@ -1,6 +1,8 @@
-//! A loaded program. Mirrors `struct bpf_prog` (include/linux/bpf.h) and `bpf_prog_load` (kernel/bpf/syscall.c), v6.6.
+//! A loaded program. Mirrors `struct bpf_prog` (include/linux/bpf.h) and `bpf_prog_load`
+//! (kernel/bpf/syscall.c), v6.6.
 //!
-//! Invariant: immutable once loaded, and it keeps its maps alive, so any number of CPUs and interrupts may run it at once.
+//! Invariant: immutable once loaded, and it keeps its maps alive, so any number of CPUs and interrupts may
+//! run it at once.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,7 +31,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Checks and decodes a program. Its instructions refer to `maps` by position, also where they say "descriptor".
+    /// Checks and decodes a program. Its instructions refer to `maps` by position, also where they say
+    /// "descriptor".
     /// Kernel: `bpf_prog_load`, `bpf_check`.
     ///
     /// Context: task; allocates.

@@ -11,7 +11,6 @@ use sync::host::Ordering::Relaxed;
 
 use crate::env::Env;
 use crate::errno::Errno;
-use crate::fault::FaultKind;
 use crate::interp;
 use crate::prog::Program;
 
@@ -34,25 +33,10 @@ impl<K: Kconfig> BpfFunc<K> for Program {
         match interp::run(self, ctx.mem, &OnCpu { cpu, program: self }) {
             Ok(r0) => r0 as u32,
             Err(fault) => {
-                ctx.abort = Some(Abort { insn: fault.pc, why: why(fault.kind) });
+                ctx.abort = Some(Abort { insn: fault.pc, why: fault.kind.why() });
                 0
             }
         }
-    }
-}
-
-/// A fault in a few words, without what would need an allocation to say.
-fn why(kind: FaultKind) -> &'static str {
-    match kind {
-        FaultKind::OutOfBounds { write: false, .. } => "read out of bounds",
-        FaultKind::OutOfBounds { write: true, .. } => "write out of bounds",
-        FaultKind::ReadOnly { .. } => "write to read-only memory",
-        FaultKind::Misaligned { .. } => "misaligned atomic access",
-        FaultKind::Budget => "too many instructions",
-        FaultKind::CallDepth => "too many active functions",
-        FaultKind::NoPacket => "packet load without a packet",
-        FaultKind::UnreleasedRecord => "ring buffer record not released",
-        FaultKind::Helper { why, .. } => why,
     }
 }
 

@@ -1,12 +1,12 @@
-//! Where printed lines go: a bounded queue that interrupts can write to. Stands for the trace ring buffer behind
-//! `bpf_trace_printk` (kernel/trace/bpf_trace.c, v6.6).
+//! Where printed lines go: a bounded queue that interrupts can write to. Stands for the trace ring buffer
+//! behind `bpf_trace_printk` (kernel/trace/bpf_trace.c, v6.6).
 //!
 //! 1. A writer claims the next slot by moving `tail`, if the slot is free.
 //! 2. It fills the slot and publishes it by its sequence number.
 //! 3. A reader takes slots in order, and stops at one that is claimed and not yet published.
 //!
-//! A writer that is interrupted between 1 and 2 blocks nobody: the interrupt's line goes to the next slot. When the queue
-//! is full, lines are dropped and counted.
+//! A writer that is interrupted between 1 and 2 blocks nobody: the interrupt's line goes to the next slot.
+//! When the queue is full, lines are dropped and counted.
 
 use sync::host::{
     AtomicU64,
@@ -50,10 +50,12 @@ impl TraceBuf {
         let mut at = self.tail.load(Relaxed);
         let slot = loop {
             let slot = self.slot(at);
-            // ORDERING: Acquire; pairs with the Release in `drain`: its reads of the old line come before our writes.
+            // ORDERING: Acquire; pairs with the Release in `drain`: its reads of the old line come before our
+            // writes.
             let seq = slot.seq.load(Acquire);
             if seq == at {
-                // ORDERING: Relaxed; the slot's sequence carries the order, the tail only hands out positions.
+                // ORDERING: Relaxed; the slot's sequence carries the order, the tail only hands out
+                // positions.
                 match self.tail.compare_exchange(at, at + 1, Relaxed, Relaxed) {
                     Ok(_) => break slot,
                     Err(now) => at = now,

@@ -1,5 +1,5 @@
-//! Where memory ends: each width at both ends of each kind of region, by loads, stores, atomics and helpers; and the other
-//! ways in which a run is ended.
+//! Where memory ends: each width at both ends of each kind of region, by loads, stores, atomics and helpers;
+//! and the other ways in which a run is ended.
 
 mod common;
 
@@ -44,7 +44,12 @@ fn regions() -> Vec<Region> {
         region("second map", ld_map_value(6, 1, 0).to_vec(), 12, vec![array(1), map(attr())]),
         Region {
             writable: false,
-            ..region("read-only", ld_map_value(6, 0, 0).to_vec(), 12, vec![map(attr().with_flags(BPF_F_RDONLY_PROG))])
+            ..region(
+                "read-only",
+                ld_map_value(6, 0, 0).to_vec(),
+                12,
+                vec![map(attr().with_flags(BPF_F_RDONLY_PROG))],
+            )
         },
     ]
 }
@@ -60,14 +65,20 @@ fn hash_lookup() -> Vec<BpfInsn> {
     insns(&[&update, &lookup()])
 }
 
-/// Whether an offset is in a neighbour's value: what is next to a value in a hash depends on what was there before.
+/// Whether an offset is in a neighbour's value: what is next to a value in a hash depends on what was there
+/// before.
 fn neighbour(r: &Region, off: i64) -> bool {
     r.name == "hash" && !(0..16).contains(&off)
 }
 
 /// Runs `setup`, then `op`, on a context of 20 bytes; whether it came to an end, else why not.
 fn access(r: &Region, off: i64, op: BpfInsn) -> Result<u64, FaultKind> {
-    let p = insns(&[&r.setup, &set(7, off as u64), &[alu64_reg(BPF_ADD, 6, 7), mov64_imm(0, 0), op], &[exit_insn()]]);
+    let p = insns(&[
+        &r.setup,
+        &set(7, off as u64),
+        &[alu64_reg(BPF_ADD, 6, 7), mov64_imm(0, 0), op],
+        &[exit_insn()],
+    ]);
     let mut ctx = [0u8; 20];
     bpf::run(&load(&p, r.maps.clone()), &mut ctx, &PlainEnv::default()).map_err(|f| {
         assert_eq!(f.pc as usize, p.len() - 2, "the access is what ends the run");
@@ -90,7 +101,9 @@ fn every_width_at_both_ends_of_every_region() {
                 for (op, write) in ops {
                     match access(r, off, op) {
                         Ok(_) => assert!(inside && (r.writable || !write), "{what}: {op:x?} was let through"),
-                        Err(FaultKind::ReadOnly { .. }) => assert!(inside && write && !r.writable, "{what}: {op:x?}"),
+                        Err(FaultKind::ReadOnly { .. }) => {
+                            assert!(inside && write && !r.writable, "{what}: {op:x?}")
+                        }
                         Err(FaultKind::OutOfBounds { size: s, write: w, .. }) => {
                             assert!(!inside, "{what}: {op:x?} was refused");
                             assert_eq!((s, w), (size as u64, write), "{what}");
@@ -107,13 +120,17 @@ fn every_width_at_both_ends_of_every_region() {
 fn atomics_at_both_ends_and_unaligned() {
     for r in &regions() {
         for (code, size) in [(BPF_W, 4), (BPF_DW, 8)] {
-            // The base of each region is aligned to 8 here, except the context's, which is tried at its own alignment.
+            // The base of each region is aligned to 8 here, except the context's, which is tried at its own
+            // alignment.
             for off in (-9..=9).chain(r.len - 9..=r.len + 9).filter(|&off| !neighbour(r, off)) {
                 let inside = off >= 0 && off + size <= r.len;
                 let what = format!("{}: {size} bytes at {off} of {}", r.name, r.len);
                 for op in [ADD, ADD | BPF_FETCH, BPF_XCHG, BPF_CMPXCHG] {
                     match access(r, off, atomic_op(code, op, 6, 7, 0)) {
-                        Ok(_) => assert!(inside && r.writable && (off % size == 0 || r.name == "context"), "{what}"),
+                        Ok(_) => assert!(
+                            inside && r.writable && (off % size == 0 || r.name == "context"),
+                            "{what}"
+                        ),
                         Err(FaultKind::Misaligned { addr, .. }) => {
                             assert!(inside && addr % size as u64 != 0, "{what}");
                         }
@@ -129,7 +146,19 @@ fn atomics_at_both_ends_and_unaligned() {
 
 #[test]
 fn addresses_that_wrap_or_are_nothing() {
-    let nowhere = [0, 1, 8, u64::MAX, u64::MAX - 3, u64::MAX - 7, u64::MAX - 8, 1 << 63, (1 << 63) - 4, 1 << 47, 1 << 48];
+    let nowhere = [
+        0,
+        1,
+        8,
+        u64::MAX,
+        u64::MAX - 3,
+        u64::MAX - 7,
+        u64::MAX - 8,
+        1 << 63,
+        (1 << 63) - 4,
+        1 << 47,
+        1 << 48,
+    ];
     for addr in nowhere {
         for (code, size) in WIDTHS {
             for (op, write) in [(ldx_mem(code, 0, 3, 0), false), (stx_mem(code, 3, 0, 0), true)] {
@@ -146,7 +175,11 @@ fn addresses_that_wrap_or_are_nothing() {
     // A distance from a valid address that only a sum without care would take for valid.
     for r in &regions() {
         for off in [i64::MIN, i64::MAX, -(1 << 32), 1 << 32, i64::from(i32::MIN)] {
-            assert!(matches!(access(r, off, ldx_mem(BPF_DW, 0, 6, 0)), Err(FaultKind::OutOfBounds { .. })), "{}", r.name);
+            assert!(
+                matches!(access(r, off, ldx_mem(BPF_DW, 0, 6, 0)), Err(FaultKind::OutOfBounds { .. })),
+                "{}",
+                r.name
+            );
         }
     }
 }
@@ -162,9 +195,17 @@ fn an_empty_context_has_no_byte() {
 #[test]
 fn an_access_does_not_go_from_one_value_to_the_next() {
     // Values of 8 bytes stand side by side, values of 12 have 4 bytes between them.
-    for (value_size, off, size, ok) in [(8, 0, BPF_DW, true), (8, 8, BPF_DW, true), (8, 4, BPF_DW, false), (8, 7, BPF_H, false),
-        (12, 8, BPF_W, true), (12, 12, BPF_W, false), (12, 11, BPF_H, false), (12, 15, BPF_B, false), (12, 16, BPF_W, true)]
-    {
+    for (value_size, off, size, ok) in [
+        (8, 0, BPF_DW, true),
+        (8, 8, BPF_DW, true),
+        (8, 4, BPF_DW, false),
+        (8, 7, BPF_H, false),
+        (12, 8, BPF_W, true),
+        (12, 12, BPF_W, false),
+        (12, 11, BPF_H, false),
+        (12, 15, BPF_B, false),
+        (12, 16, BPF_W, true),
+    ] {
         for map_type in [MapType::Array, MapType::PercpuArray] {
             let m = map(MapAttr::array("map", value_size, 4).of_type(map_type));
             let p = insns(&[&lookup(), &[ldx_mem(size, 0, 6, off), exit_insn()]]);
@@ -201,7 +242,10 @@ fn runs_end() {
     let f = limited(&[jmp_a(-1), exit_insn()]).unwrap_err();
     assert_eq!(f.to_string(), "insn 0: the program ran for too many instructions");
     assert_eq!(limited(&[jmp32_a(-1), exit_insn()]).unwrap_err().kind, FaultKind::Budget);
-    assert_eq!(limited(&[mov64_imm(0, 0), jmp_imm(BPF_JEQ, 0, 0, -2), exit_insn()]).unwrap_err().kind, FaultKind::Budget);
+    assert_eq!(
+        limited(&[mov64_imm(0, 0), jmp_imm(BPF_JEQ, 0, 0, -2), exit_insn()]).unwrap_err().kind,
+        FaultKind::Budget
+    );
     // Two calls in each of seven functions: 127 * 4 + 128 * 2 instructions.
     let mut p = vec![];
     for _ in 0..7 {
@@ -213,7 +257,8 @@ fn runs_end() {
     let f = bpf::run_with(&load(&p, vec![]), &mut [], &PlainEnv::default(), opts).unwrap_err();
     assert_eq!(f.kind, FaultKind::Budget);
     // As many as the budget allows, and one more.
-    let count = |n| insns(&[&[mov64_imm(0, n), alu64_imm(BPF_SUB, 0, 1), jmp_imm(BPF_JNE, 0, 0, -2), exit_insn()]]);
+    let count =
+        |n| insns(&[&[mov64_imm(0, n), alu64_imm(BPF_SUB, 0, 1), jmp_imm(BPF_JNE, 0, 0, -2), exit_insn()]]);
     assert_eq!(limited(&count(500)), Ok(0));
     assert_eq!(limited(&count(501)).unwrap_err().kind, FaultKind::Budget);
 }
@@ -243,7 +288,11 @@ fn helpers_check_what_they_are_given() {
     let key_at = |off| [mov64_reg(2, 10), alu64_imm(BPF_ADD, 2, off)];
     let call = |parts: &[&[BpfInsn]], id: i32| {
         let p = insns(&[&insns(parts), &[emit_call(id), exit_insn()]]);
-        let maps = vec![array(2), map(MapAttr::array("ro", 8, 1).with_flags(BPF_F_RDONLY_PROG)), common::prog_array(1)];
+        let maps = vec![
+            array(2),
+            map(MapAttr::array("ro", 8, 1).with_flags(BPF_F_RDONLY_PROG)),
+            common::prog_array(1),
+        ];
         bpf::run(&load(&p, maps), &mut [], &PlainEnv::default()).map_err(|f| f.kind.to_string())
     };
     let oob = |r: Result<u64, String>| r.is_err_and(|e| e.starts_with("invalid "));
@@ -258,7 +307,10 @@ fn helpers_check_what_they_are_given() {
     assert!(oob(call(&[&ld_map_fd(1, 0), &key_at(-4), &value_at(-7)], 2)));
     // Maps.
     let e = |r: Result<u64, String>| r.unwrap_err();
-    assert_eq!(e(call(&[&[mov64_imm(1, 0)], &key_at(-4)], 1)), "helper map_lookup_elem#1: r1 is not a map of the program");
+    assert_eq!(
+        e(call(&[&[mov64_imm(1, 0)], &key_at(-4)], 1)),
+        "helper map_lookup_elem#1: r1 is not a map of the program"
+    );
     assert_eq!(
         e(call(&[&ld_map_fd(1, 2), &key_at(-4)], 1)),
         "helper map_lookup_elem#1: r1 is a map of a kind that the helper does not take"

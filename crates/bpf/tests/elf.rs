@@ -105,6 +105,18 @@ fn functions_of_the_text_section_are_linked_in() {
     assert_eq!(run(&prog, [0, 7], &PlainEnv::default()), 3 + 4);
 }
 
+/// The format is in `.rodata` behind something else, so its reference has an offset.
+#[test]
+fn strings_and_ring_buffers_are_found() {
+    let (o, env) = (Object::parse(BTF_MAPS).unwrap(), PlainEnv::default());
+    let maps = o.create_maps(1, &pcpu()).unwrap();
+    assert_eq!(run(&load(&o, "count", &maps), [0, 1], &env), 0);
+    assert_eq!(run(&load(&o, "event", &maps), [42, 0], &env), 0);
+    assert_eq!(env.trace.drain(), [b"event 42 of 1\n"]);
+    let record = [42u64, 1].map(u64::to_ne_bytes).concat();
+    assert_eq!(map(&maps, "events").ringbuf().unwrap().consume(), [record]);
+}
+
 #[test]
 fn a_legacy_object_runs_and_several_programs_share_a_section() {
     let (o, env) = (Object::parse(LEGACY_MAPS).unwrap(), PlainEnv::default());
@@ -146,6 +158,12 @@ fn refusals_say_what_is_wrong() {
     let mut truncated = BTF_MAPS[..3000].to_vec();
     let mut big_endian = BTF_MAPS.to_vec();
     big_endian[5] = 2;
+    // The relocation of the call at offset 0x10 of the section "socket".
+    let call = [0x10u64, 0xd_0000_000a].map(u64::to_le_bytes).concat();
+    let at = BTF_MAPS.windows(16).position(|w| w == call).unwrap();
+    let (mut misplaced, mut unknown) = (BTF_MAPS.to_vec(), BTF_MAPS.to_vec());
+    misplaced[at] = 0x11;
+    unknown[at + 8] = 3;
     let mut executable = BTF_MAPS.to_vec();
     executable[16] = 2;
     for (data, want) in [
@@ -157,6 +175,8 @@ fn refusals_say_what_is_wrong() {
         (X86_64, "an ELF file for machine 62, not for eBPF (247)"),
         (&big_endian, "a big-endian ELF file: only little-endian eBPF objects are supported"),
         (&executable, "not a relocatable object file"),
+        (&misplaced, "section 'socket': the relocation at 0x11 is not of an instruction"),
+        (&unknown, "function 'calls_functions': relocation of kind 3 is unknown"),
         (&truncated, "damaged ELF file: Invalid ELF section header offset/size/alignment"),
         (
             CORE,

@@ -279,5 +279,8 @@ fn a_fault_can_explain_itself() {
     let f = bpf::run(&prog, &mut ctx, &PlainEnv::default()).unwrap_err();
     assert_eq!(f.to_string(), "insn 3: invalid read of 1 byte at 0x0");
     let explained = f.explain(&prog, &ctx);
-    assert!(explained.contains("in reach: context 0x") && explained.contains("values of map 'array' (8 bytes each)"));
+    assert!(
+        explained.contains("in reach: context 0x")
+            && explained.contains("values of map 'array' (8 bytes each)")
+    );
 }

@@ -13,11 +13,10 @@ const RUNS: u64 = if cfg!(debug_assertions) { 300 } else { 3_000 };
 
 #[test]
 fn runs_over_runs_of_one_cpu_count_exactly_and_keep_their_frames() {
-    // Two maps: a shared word, and a per-CPU word. Each round checks a pattern in two frames, and counts in both maps.
-    let (shared, own) = (
-        map(MapAttr::array("shared", 8, 1)),
-        map(MapAttr::array("own", 8, 1).of_type(MapType::PercpuArray)),
-    );
+    // Two maps: a shared word, and a per-CPU word. Each round checks a pattern in two frames, and counts in
+    // both maps.
+    let (shared, own) =
+        (map(MapAttr::array("shared", 8, 1)), map(MapAttr::array("own", 8, 1).of_type(MapType::PercpuArray)));
     let rounds = 100;
     let p = insns(&[
         &[mov64_imm(9, rounds), mov64_reg(8, 1)],
@@ -29,7 +28,12 @@ fn runs_over_runs_of_one_cpu_count_exactly_and_keep_their_frames() {
         &[mov64_imm(1, 1), atomic_op(BPF_DW, BPF_ADD as i32, 2, 1, 0)],
         &[st_mem(BPF_W, 10, -12, 0), mov64_reg(2, 10), alu64_imm(BPF_ADD, 2, -12)],
         &ld_map_fd(1, 1),
-        &[emit_call(1), jmp_imm(BPF_JEQ, 0, 0, 4), mov64_imm(1, 1), atomic_op(BPF_DW, BPF_ADD as i32, 0, 1, 0)],
+        &[
+            emit_call(1),
+            jmp_imm(BPF_JEQ, 0, 0, 4),
+            mov64_imm(1, 1),
+            atomic_op(BPF_DW, BPF_ADD as i32, 0, 1, 0),
+        ],
         &[alu64_imm(BPF_SUB, 9, 1), jmp_imm(BPF_JNE, 9, 0, -23), mov64_reg(0, 9), exit_insn()],
         // The function.
         &[stx_mem(BPF_DW, 10, 1, -16), ldx_mem(BPF_DW, 0, 10, -16), alu64_reg(BPF_ADD, 0, 1), exit_insn()],
@@ -52,17 +56,18 @@ fn runs_over_runs_of_one_cpu_count_exactly_and_keep_their_frames() {
             s.spawn(|| {
                 while !stop.load(Relaxed) {
                     m.raise(0, Irq(0));
-                    std::thread::yield_now();
+                    // Else the CPU does nothing but handle interrupts.
+                    std::thread::sleep(std::time::Duration::from_micros(100));
                 }
             });
-            smp.run(0, |_| {
+            let done = smp.run(0, |_| {
                 while in_task < RUNS || in_irq.load(Relaxed) < 100 {
                     once();
                     in_task += 1;
                 }
-            })
-            .unwrap();
+            });
             stop.store(true, Relaxed);
+            done.unwrap();
         });
     });
     let want = (in_task + in_irq.load(Relaxed)) * rounds as u64;

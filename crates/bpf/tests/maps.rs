@@ -276,12 +276,10 @@ fn a_held_bucket_is_busy() {
             if asked.get() == 2 {
                 let on = |env: &dyn Env, k| m.update_elem(env, &key(k), &bytes(&[5, 5]), BPF_ANY);
                 let others = (1..10).filter(|&k| on(plain, k).is_ok()).count();
-                results.set(Some((
-                    on(plain, 0),
-                    m.delete_elem(plain, &key(0)),
-                    on(&PlainEnv::new(1), 0),
-                    others,
-                )));
+                let cpu1 = Interrupted { plain: PlainEnv::new(1), masked: Cell::new(0), interrupt: &|_| {} };
+                let delete = m.delete_elem(plain, &key(0));
+                results.set(Some((on(plain, 0), delete, on(&cpu1, 0), others)));
+                assert_eq!(cpu1.masked.get(), 0, "who is refused gets its interrupts back");
                 assert_eq!(m.lookup_elem(plain, &key(0)), Err(Errno::ENOENT), "readers are not held up");
             }
         },

@@ -1,4 +1,5 @@
-//! Random programs: whatever they are, they are refused or they end, and nothing outside their memory changes.
+//! Random programs: whatever they are, they are refused or they end, and nothing outside their memory
+//! changes.
 
 mod common;
 
@@ -13,11 +14,11 @@ use fastrand::Rng;
 const PROGRAMS: u64 = if cfg!(debug_assertions) { 40_000 } else { 1_000_000 };
 const SIZES: [u8; 4] = [BPF_B, BPF_H, BPF_W, BPF_DW];
 const ALU: [u8; 12] = [
-    BPF_ADD, BPF_SUB, BPF_MUL, BPF_DIV, BPF_OR, BPF_AND, BPF_LSH, BPF_RSH, BPF_MOD, BPF_XOR, BPF_MOV, BPF_ARSH,
+    BPF_ADD, BPF_SUB, BPF_MUL, BPF_DIV, BPF_OR, BPF_AND, BPF_LSH, BPF_RSH, BPF_MOD, BPF_XOR, BPF_MOV,
+    BPF_ARSH,
 ];
-const JMP: [u8; 11] = [
-    BPF_JEQ, BPF_JGT, BPF_JGE, BPF_JSET, BPF_JNE, BPF_JSGT, BPF_JSGE, BPF_JLT, BPF_JLE, BPF_JSLT, BPF_JSLE,
-];
+const JMP: [u8; 11] =
+    [BPF_JEQ, BPF_JGT, BPF_JGE, BPF_JSET, BPF_JNE, BPF_JSGT, BPF_JSGE, BPF_JLT, BPF_JLE, BPF_JSLT, BPF_JSLE];
 
 fn pick<T: Copy>(rng: &mut Rng, of: &[T]) -> T {
     of[rng.usize(..of.len())]
@@ -88,7 +89,11 @@ fn push(p: &mut Vec<BpfInsn>, rng: &mut Rng, len: i64) {
         70..=79 => {
             let (base, off) = place(rng);
             let (size, src) = (pick(rng, &SIZES), any(rng));
-            p.push(if rng.bool() { stx_mem(size, base, src, off) } else { st_mem(size, base, off, imm(rng)) });
+            p.push(if rng.bool() {
+                stx_mem(size, base, src, off)
+            } else {
+                st_mem(size, base, off, imm(rng))
+            });
         }
         80..=84 => {
             let (base, off) = place(rng);

@@ -33,7 +33,7 @@ const ALONE: &[(BpfInsn, &str)] = &[
     (atomic_op(BPF_W, BPF_ADD as i32 | BPF_FETCH, 1, 10, 0), "frame pointer is read only"),
     // Opcodes.
     (raw(0xff, 0, 0, 0, 0), "unknown opcode ff"),
-    (raw(0x06 | BPF_CALL | 0, 0, 0, 0, 0), "calls of a register (callx) are not supported"),
+    (raw(BPF_JMP32 | BPF_CALL, 0, 0, 0, 0), "calls of a register (callx) are not supported"),
     (raw(BPF_JMP | BPF_CALL | BPF_X, 0, 0, 0, 1), "calls of a register (callx) are not supported"),
     (raw(BPF_JMP32 | BPF_EXIT, 0, 0, 0, 0), "unknown opcode 96"),
     (raw(BPF_JMP | 0xe0, 0, 0, 0, 0), "unknown opcode e5"),
@@ -80,7 +80,7 @@ const ALONE: &[(BpfInsn, &str)] = &[
     (atomic_op(BPF_DW, BPF_XCHG & !BPF_FETCH, 1, 2, 0), "BPF_ATOMIC uses invalid atomic opcode 0xe0"),
     (atomic_op(BPF_H, BPF_ADD as i32, 1, 2, 0), "atomic operations are 4 or 8 bytes wide"),
     // Jumps and calls: three instructions, this one is the second.
-    (jmp_a(2), "jump to insn 4, but the program has 3"),
+    (jmp_a(1), "jump to insn 3, but the program has 3"),
     (jmp_a(-3), "jump to insn -1, but the program has 3"),
     (jmp_imm(BPF_JEQ, 0, 0, 32767), "jump to insn 32769, but the program has 3"),
     (jmp32_a(i32::MAX), "jump to insn 2147483649, but the program has 3"),
@@ -90,7 +90,8 @@ const ALONE: &[(BpfInsn, &str)] = &[
     (emit_call(-1), "helper #-1 does not exist"),
     (emit_call(212), "helper #212 does not exist"),
     (emit_call(25), "helper perf_event_output#25 is not supported here"),
-    (raw(BPF_JMP | BPF_CALL, 0, BPF_PSEUDO_KFUNC_CALL, 0, 7), "calls kernel function #7: kernel functions are not supported"),
+    (raw(BPF_JMP | BPF_CALL, 0, BPF_PSEUDO_KFUNC_CALL, 0, 7),
+        "calls kernel function #7: kernel functions are not supported"),
 ];
 
 #[test]
@@ -106,19 +107,26 @@ fn every_opcode_is_known_or_refused_by_name() {
     for code in 0..=u8::MAX {
         // With fields under which each form that exists is accepted by some.
         let tries = [(0, 0, 0, 16), (0, 1, 0, 0), (0, 0, 0, 1), (0, 0, 0, 0), (1, 2, 0, 0)];
-        let results = tries.map(|(dst, src, off, imm)| refusal(&[R0, raw(code, dst, src, off, imm), EXIT, EXIT]));
+        let results =
+            tries.map(|(dst, src, off, imm)| refusal(&[R0, raw(code, dst, src, off, imm), EXIT, EXIT]));
         if results.contains(&None) {
             known += 1;
         } else {
             let said = results.iter().flatten().any(|e| {
-                e.contains("unknown opcode") || e.contains("reserved") || e.contains("callx") || e.contains("4 or 8")
-                    || e.contains("second half") || e.contains("jump to insn") || e.contains("64-bit")
+                e.contains("unknown opcode")
+                    || e.contains("reserved")
+                    || e.contains("callx")
+                    || e.contains("4 or 8")
+                    || e.contains("second half")
+                    || e.contains("jump to insn")
+                    || e.contains("64-bit")
             });
             assert!(said, "{code:#x}: {results:?}");
         }
     }
-    // ALU and ALU64: 12 operations with two operands, neg, end (two forms in ALU). JMP and JMP32: 11 conditions with
-    // two, ja; call and exit. Loads: 4 and 3 signed; stores 2 * 4; atomics 2; packet 2 * 3. (A wide immediate needs two.)
+    // ALU and ALU64: 12 operations with two operands, neg, end (two forms in ALU). JMP and JMP32: 11
+    // conditions with two, ja; call and exit. Loads: 4 and 3 signed; stores 2 * 4; atomics 2; packet 2 * 3.
+    // (A wide immediate needs two.)
     assert_eq!(known, 2 * (12 * 2 + 1) + 3 + 2 * (11 * 2 + 1) + 2 + 4 + 3 + 8 + 2 + 6);
 }
 
@@ -130,17 +138,30 @@ fn wide_immediates() {
         (wide(BPF_PSEUDO_MAP_FD, 2, 0), 1, "map 2 of 2: there is none"),
         (wide(BPF_PSEUDO_MAP_IDX, -1, 0), 1, "map -1 of 2: there is none"),
         (wide(BPF_PSEUDO_MAP_FD, 0, 1), 2, "BPF_LD_IMM64 uses reserved fields"),
-        (wide(BPF_PSEUDO_MAP_VALUE, 1, 0), 1,
-            "no direct access to offset 0 of map 'progs': EOPNOTSUPP: not supported"),
-        (wide(BPF_PSEUDO_MAP_VALUE, 0, 0), 1,
-            "no direct access to offset 0 of map 'array': EINVAL: invalid argument"),
+        (
+            wide(BPF_PSEUDO_MAP_VALUE, 1, 0),
+            1,
+            "no direct access to offset 0 of map 'progs': EOPNOTSUPP: not supported",
+        ),
+        (
+            wide(BPF_PSEUDO_MAP_VALUE, 0, 0),
+            1,
+            "no direct access to offset 0 of map 'array': EINVAL: invalid argument",
+        ),
         (wide(BPF_PSEUDO_BTF_ID, 5, 0), 1, "names kernel variable BTF id 5: there are none here"),
         (wide(BPF_PSEUDO_FUNC, 5, 0), 1, "takes the address of a function: callbacks are not supported"),
         ([raw(BPF_LD | BPF_IMM | BPF_DW, 10, 0, 0, 0), raw(0, 0, 0, 0, 0)], 1, "frame pointer is read only"),
-        ([raw(BPF_LD | BPF_IMM | BPF_DW, 0, 0, 1, 0), raw(0, 0, 0, 0, 0)], 1, "BPF_LD_IMM64 uses reserved fields"),
+        (
+            [raw(BPF_LD | BPF_IMM | BPF_DW, 0, 0, 1, 0), raw(0, 0, 0, 0, 0)],
+            1,
+            "BPF_LD_IMM64 uses reserved fields",
+        ),
         ([ld_imm64(0, 0)[0], EXIT], 2, "the second half of a 64-bit immediate holds more than an immediate"),
-        ([ld_imm64(0, 0)[0], raw(0, 1, 0, 0, 0)], 2,
-            "the second half of a 64-bit immediate holds more than an immediate"),
+        (
+            [ld_imm64(0, 0)[0], raw(0, 1, 0, 0, 0)],
+            2,
+            "the second half of a 64-bit immediate holds more than an immediate",
+        ),
     ] {
         assert_eq!(refusal(&insns(&[&[R0], &pair, &[EXIT]])), Some(format!("insn {at}: {why}")));
     }

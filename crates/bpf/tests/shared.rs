@@ -1,16 +1,21 @@
-//! Programs at once: two CPUs on one map with each atomic operation, runs over runs, and what a run must not do.
+//! Programs at once: two CPUs on one map with each atomic operation, runs over runs, and what a run must not
+//! do.
 
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bpf::insn::*;
 use bpf::{BpfInsn, Env, Map, MapAttr, MapType, PlainEnv, Program};
 use common::{array, insns, load, map, prog_array, set, word};
 
-const LOOPS: i32 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
+const LOOPS: i32 = if cfg!(debug_assertions) { 100_000 } else { 300_000 };
+/// How long two programs hammer one word together, and the rounds after which that is given up.
+const TOGETHER: Duration = Duration::from_millis(30);
+const MAX_ROUNDS: usize = 100;
 const ADD: i32 = BPF_ADD as i32;
 const OR: i32 = BPF_OR as i32;
 const AND: i32 = BPF_AND as i32;
@@ -28,22 +33,34 @@ fn hammer(mine: u64, body: &[BpfInsn]) -> Vec<BpfInsn> {
     ])
 }
 
-/// Runs two programs at once on one word; returns the word and what each returned.
-fn at_once(start: u64, programs: [Vec<BpfInsn>; 2]) -> (u64, [u64; 2]) {
+/// What two programs left: the word, and what each returned.
+type Left = (u64, [u64; 2]);
+
+/// Runs two programs at once on one word that holds `start`, until they have been at it together for a while
+/// (a busy host may run one after the other), and has each result checked.
+fn at_once(start: u64, programs: [Vec<BpfInsn>; 2], check: impl Fn(Left)) {
     let m = array(1);
-    m.update_elem(&PlainEnv::default(), &[0; 4], &start.to_ne_bytes(), 0).unwrap();
     let progs = programs.map(|p| load(&p, vec![m.clone()]));
-    let barrier = std::sync::Barrier::new(2);
-    let run = |prog: &Program, cpu| {
-        barrier.wait();
-        bpf::run(prog, &mut [], &PlainEnv::new(cpu)).unwrap()
-    };
-    let results = std::thread::scope(|s| {
-        let other = s.spawn(|| run(&progs[1], 1));
-        let mine = run(&progs[0], 0);
-        [mine, other.join().unwrap()]
-    });
-    (word(&m, 0), results)
+    let mut together = Duration::ZERO;
+    for _ in 0..MAX_ROUNDS {
+        m.update_elem(&PlainEnv::default(), &[0; 4], &start.to_ne_bytes(), 0).unwrap();
+        let barrier = std::sync::Barrier::new(2);
+        let run = |prog: &Program, cpu| {
+            barrier.wait();
+            let from = Instant::now();
+            let r0 = bpf::run(prog, &mut [], &PlainEnv::new(cpu)).unwrap();
+            (r0, from, Instant::now())
+        };
+        let [a, b] = std::thread::scope(|s| {
+            let other = s.spawn(|| run(&progs[1], 1));
+            [run(&progs[0], 0), other.join().unwrap()]
+        });
+        check((word(&m, 0), [a.0, b.0]));
+        together += a.2.min(b.2).saturating_duration_since(a.1.max(b.1));
+        if together > TOGETHER {
+            return;
+        }
+    }
 }
 
 #[test]
@@ -53,20 +70,23 @@ fn add_and_fetch_add_lose_nothing() {
             // The operand is in r1 each time, since fetch overwrites it.
             let body = [mov64_reg(1, 7), atomic_op(size, op, 6, 1, 0)];
             let start = mask - 5; // carries on the way; in 32 bits the high half must not see it
-            let (v, _) = at_once(start, [hammer(3, &body), hammer(5, &body)]);
-            assert_eq!(v, start.wrapping_add(8 * LOOPS as u64) & mask, "op {op:#x} size {size:#x}");
+            at_once(start, [hammer(3, &body), hammer(5, &body)], |(v, _)| {
+                assert_eq!(v, start.wrapping_add(8 * LOOPS as u64) & mask, "op {op:#x} size {size:#x}");
+            });
         }
     }
 }
 
 #[test]
 fn or_and_xor_keep_each_others_bits() {
-    // Each sets its own bits, looks, clears them, looks: they can only be otherwise if the other's operation undid it.
+    // Each sets its own bits, looks, clears them, looks: they can only be otherwise if the other's operation
+    // undid it.
     for size in [BPF_DW, BPF_W] {
         for fetch in [0, BPF_FETCH] {
             let op = |op: i32| atomic_op(size, op | fetch, 6, 1, 0);
             let bits_are_set = [ldx_mem(size, 2, 6, 0), alu64_reg(BPF_AND, 2, 7), jmp_reg(BPF_JEQ, 2, 7, 1)];
-            let bits_are_clear = [ldx_mem(size, 2, 6, 0), alu64_reg(BPF_AND, 2, 7), jmp_imm(BPF_JEQ, 2, 0, 1)];
+            let bits_are_clear =
+                [ldx_mem(size, 2, 6, 0), alu64_reg(BPF_AND, 2, 7), jmp_imm(BPF_JEQ, 2, 0, 1)];
             let count = [alu64_imm(BPF_ADD, 8, 1)];
             let clear_by_and = insns(&[&[mov64_reg(1, 7), alu64_imm(BPF_XOR, 1, -1)], &[op(AND)]]);
             let by_or_and = insns(&[
@@ -80,8 +100,9 @@ fn or_and_xor_keep_each_others_bits() {
             let flip = [mov64_reg(1, 7), op(XOR)];
             let by_xor = insns(&[&flip, &bits_are_set, &count, &flip, &bits_are_clear, &count]);
             for body in [by_or_and, by_xor] {
-                let (v, lost) = at_once(0, [hammer(0x0f0f_0000, &body), hammer(0x5030_0fff, &body)]);
-                assert_eq!((v, lost), (0, [0, 0]), "size {size:#x} fetch {fetch}");
+                at_once(0, [hammer(0x0f0f_0000, &body), hammer(0x5030_0fff, &body)], |left| {
+                    assert_eq!(left, (0, [0, 0]), "size {size:#x} fetch {fetch}");
+                });
             }
         }
     }
@@ -92,8 +113,9 @@ fn xchg_neither_loses_nor_doubles() {
     for size in [BPF_DW, BPF_W] {
         // Each holds a token, and swaps it with the word: three tokens stay three.
         let body = [atomic_op(size, BPF_XCHG, 6, 7, 0), mov64_reg(8, 7)];
-        let (v, [a, b]) = at_once(1, [hammer(2, &body), hammer(4, &body)]);
-        assert_eq!(v | a | b, 7, "{v} {a} {b}");
+        at_once(1, [hammer(2, &body), hammer(4, &body)], |(v, [a, b])| {
+            assert_eq!(v | a | b, 7, "{v} {a} {b}");
+        });
     }
 }
 
@@ -108,8 +130,7 @@ fn cmpxchg_counts_exactly() {
             atomic_op(size, BPF_CMPXCHG, 6, 1, 0),
             jmp_reg(BPF_JNE, 0, 2, -6),
         ];
-        let (v, _) = at_once(0, [hammer(0, &body), hammer(0, &body)]);
-        assert_eq!(v, 2 * LOOPS as u64);
+        at_once(0, [hammer(0, &body), hammer(0, &body)], |(v, _)| assert_eq!(v, 2 * LOOPS as u64));
     }
 }
 
@@ -144,7 +165,8 @@ fn per_cpu_values_are_apart_and_shared_ones_are_not() {
     }
 }
 
-/// An environment that runs another program whenever it is asked for the time: as an interrupt would, within a helper.
+/// An environment that runs another program whenever it is asked for the time: as an interrupt would, within
+/// a helper.
 struct Nesting<'a> {
     inner: &'a Program,
     depth: Cell<u32>,
@@ -178,7 +200,8 @@ impl Env for Nesting<'_> {
 
 #[test]
 fn a_run_over_a_run_disturbs_nothing() {
-    // Returns 1 + what the run above it returned, if its stack, its registers and its context are what they were.
+    // Returns 1 + what the run above it returned, if its stack, its registers and its context are what they
+    // were.
     let p = insns(&[
         &[mov64_reg(6, 1), mov64_imm(7, 77), st_mem(BPF_DW, 10, -8, 88), st_mem(BPF_DW, 6, 0, 99)],
         &[emit_call(5), ldx_mem(BPF_DW, 1, 10, -8), ldx_mem(BPF_DW, 2, 6, 0)],
@@ -258,7 +281,10 @@ static ALLOCATOR: Counting = Counting;
 fn a_run_does_not_allocate() {
     let maps: Vec<Arc<Map>> = vec![array(4), prog_array(1)];
     let printing = insns(&[
-        &[st_mem(BPF_DW, 10, -8, i32::from_le_bytes(*b"%d %")), st_mem(BPF_W, 10, -4, i32::from_le_bytes(*b"x\0\0\0"))],
+        &[
+            st_mem(BPF_DW, 10, -8, i32::from_le_bytes(*b"%d %")),
+            st_mem(BPF_W, 10, -4, i32::from_le_bytes(*b"x\0\0\0")),
+        ],
         &[mov64_reg(1, 10), alu64_imm(BPF_ADD, 1, -8), mov64_imm(2, 8), mov64_imm(3, 1)],
         &[emit_call(6), exit_insn()],
     ]);

@@ -1,5 +1,6 @@
-//! One table a kind of instruction, with results written out by hand from RFC 9669, section 4 and 5 (where it leaves a
-//! choice: from kernel/bpf/core.c, v6.6). Checked by eye, so values stand in the form that shows the effect.
+//! One table a kind of instruction, with results written out by hand from RFC 9669, section 4 and 5 (where it
+//! leaves a choice: from kernel/bpf/core.c, v6.6). Checked by eye, so values stand in the form that shows the
+//! effect.
 
 mod common;
 
@@ -23,8 +24,8 @@ const fn neg(v: u64) -> u64 {
 /// A signed division or modulo: the offset field is 1.
 const SIGNED: i16 = 1;
 
-/// (operation, offset, bits, left, right, result): run with the right operand in a register, and as an immediate if it
-/// is one.
+/// (operation, offset, bits, left, right, result): run with the right operand in a register, and as an
+/// immediate if it is one.
 #[rustfmt::skip]
 const BINARY: &[(u8, i16, u32, u64, u64, u64)] = &[
     (BPF_ADD, 0, 64, 1, 2, 3),
@@ -152,7 +153,8 @@ fn binary_operations() {
         let fits = bits == 32 || imm as u64 == right;
         let divides = matches!(op, BPF_DIV | BPF_MOD);
         let shifts = matches!(op, BPF_LSH | BPF_RSH | BPF_ARSH);
-        let refused = divides && imm == 0 || shifts && !(0..bits as i32).contains(&imm) || op == BPF_MOV && off != 0;
+        let refused =
+            divides && imm == 0 || shifts && !(0..bits as i32).contains(&imm) || op == BPF_MOV && off != 0;
         if fits && !refused {
             let k = BpfInsn::new(class | op | BPF_K, 3, 0, off, imm);
             let p = insns(&[&set(3, left), &[k, mov64_reg(0, 3), exit_insn()]]);
@@ -284,9 +286,11 @@ fn a_wide_immediate_is_all_64_bits_and_counts_as_two_slots() {
 const MEM: [u8; 16] =
     [0x01, 0x82, 0x03, 0x84, 0x05, 0x86, 0x07, 0x88, 0x11, 0x12, 0x13, 0x94, 0x15, 0x16, 0x17, 0x98];
 
-/// (load, offset, result)
+type Load = fn(u8, u8, u8, i16) -> BpfInsn;
+
+/// (load, width, offset, result)
 #[rustfmt::skip]
-const LOADS: &[(fn(u8, u8, u8, i16) -> BpfInsn, u8, i16, u64)] = &[
+const LOADS: &[(Load, u8, i16, u64)] = &[
     (ldx_mem, BPF_B, 0, 0x01),
     (ldx_mem, BPF_B, 1, 0x82),
     (ldx_mem, BPF_B, 15, 0x98),
@@ -435,7 +439,9 @@ fn packet_loads_are_big_endian_and_a_miss_returns_0() {
         let p = [mov64_reg(6, 1), mov64_imm(7, 2), insn, exit_insn()];
         assert_eq!(run(&p, &mut MEM.clone()), Ok(want), "{insn:x?}");
     }
-    for insn in [ld_abs(BPF_B, 16), ld_abs(BPF_H, 15), ld_abs(BPF_W, 13), ld_abs(BPF_W, -4), ld_ind(BPF_B, 7, -3)] {
+    for insn in
+        [ld_abs(BPF_B, 16), ld_abs(BPF_H, 15), ld_abs(BPF_W, 13), ld_abs(BPF_W, -4), ld_ind(BPF_B, 7, -3)]
+    {
         let p = [mov64_reg(6, 1), mov64_imm(7, 2), insn, mov64_imm(0, 1), exit_insn()];
         assert_eq!(run(&p, &mut MEM.clone()), Ok(0), "{insn:x?}");
     }
@@ -444,23 +450,23 @@ fn packet_loads_are_big_endian_and_a_miss_returns_0() {
 #[test]
 fn a_call_has_its_own_frame_and_keeps_r6_to_r9() {
     let p = [
-        mov64_imm(6, 60),                  // 0
-        mov64_imm(9, 90),                  // 1
-        st_mem(BPF_DW, 10, -8, 1),         // 2
-        mov64_imm(1, 5),                   // 3
-        call_rel(6),                       // 4 -> 11
-        alu64_reg(BPF_ADD, 0, 6),          // 5
-        alu64_reg(BPF_ADD, 0, 9),          // 6
-        ldx_mem(BPF_DW, 1, 10, -8),        // 7
-        alu64_imm(BPF_MUL, 1, 1000),       // 8
-        alu64_reg(BPF_ADD, 0, 1),          // 9
-        exit_insn(),                       // 10
-        ldx_mem(BPF_DW, 0, 10, -8),        // 11: its own frame, zeroed
-        st_mem(BPF_DW, 10, -8, 7),         // 12
-        mov64_imm(6, 1),                   // 13
-        mov64_imm(9, 1),                   // 14
-        alu64_reg(BPF_ADD, 0, 1),          // 15: the argument
-        exit_insn(),                       // 16
+        mov64_imm(6, 60),            // 0
+        mov64_imm(9, 90),            // 1
+        st_mem(BPF_DW, 10, -8, 1),   // 2
+        mov64_imm(1, 5),             // 3
+        call_rel(6),                 // 4 -> 11
+        alu64_reg(BPF_ADD, 0, 6),    // 5
+        alu64_reg(BPF_ADD, 0, 9),    // 6
+        ldx_mem(BPF_DW, 1, 10, -8),  // 7
+        alu64_imm(BPF_MUL, 1, 1000), // 8
+        alu64_reg(BPF_ADD, 0, 1),    // 9
+        exit_insn(),                 // 10
+        ldx_mem(BPF_DW, 0, 10, -8),  // 11: its own frame, zeroed
+        st_mem(BPF_DW, 10, -8, 7),   // 12
+        mov64_imm(6, 1),             // 13
+        mov64_imm(9, 1),             // 14
+        alu64_reg(BPF_ADD, 0, 1),    // 15: the argument
+        exit_insn(),                 // 16
     ];
     assert_eq!(run(&p, &mut []), Ok(1000 + 60 + 90 + 5));
     // A pointer to the caller's frame works in the callee.

@@ -9,7 +9,7 @@
 //! 2. The duration is taken at once after the program, before anything else; it holds all that happened in between,
 //!    interrupts and nested programs included, and of the two clock reads about one.
 //! 3. A program without statistics is run and timed, and its update is skipped; that check is here and in
-//!    [`bpf_prog_inc_misses_counter`](prog_stats::bpf_prog_inc_misses_counter) only.
+//!    [`bpf_prog_inc_misses_counter`] only.
 //! 4. Between begin and end of the update nothing can fail, allocate, sleep or panic.
 
 pub mod clock;

@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -24,8 +25,44 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// The seed experiment: the duration taken before and after the statistics are updated (ce09cbdd9888)
     Seed(SeedArgs),
-    /// Run the built-in programs and print their counters as bpftool does
+    /// Run programs and print their counters as bpftool does: the built-in ones, or one of yours
     Run(RunArgs),
+    /// Run one program once, and print r0: the program as hex on stdin, 8 bytes an instruction
+    Exec(ExecArgs),
+    /// Print a program's instructions, as bpftool does
+    Dump(SourceArgs),
+}
+
+/// Where a program comes from.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Program")]
+pub(crate) struct SourceArgs {
+    /// An object that clang made (clang -target bpf -O2 -g -c)
+    #[arg(long, value_name = "FILE", group = "source")]
+    pub(crate) object: Option<PathBuf>,
+    /// Which program of the object, by its section or its name
+    #[arg(long, value_name = "NAME", requires = "object")]
+    pub(crate) section: Option<String>,
+    /// Assembly, as the kernel's verifier log and bpftool print it
+    #[arg(long, value_name = "FILE", group = "source")]
+    pub(crate) asm: Option<PathBuf>,
+    /// Instructions as hex, 8 bytes each
+    #[arg(long, value_name = "FILE", group = "source")]
+    pub(crate) hex: Option<PathBuf>,
+}
+
+impl SourceArgs {
+    /// Nothing was named: the built-in programs.
+    pub(crate) fn is_builtin(&self) -> bool {
+        self.object.is_none() && self.asm.is_none() && self.hex.is_none()
+    }
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ExecArgs {
+    /// The memory that r1 points to and r2 counts, as hex
+    #[arg(value_name = "MEMORY")]
+    pub(crate) memory: Option<String>,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -48,6 +85,8 @@ pub(crate) struct SeedArgs {
     /// With --clock virtual: what a step costs, in ns; may be given several times
     #[arg(long = "cost", value_name = "STEP=NS", value_parser = cost)]
     pub(crate) costs: Vec<(String, u64)>,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -70,6 +109,8 @@ pub(crate) struct RunArgs {
     /// Leave statistics off, as a kernel does until somebody asks
     #[arg(long)]
     pub(crate) stats_off: bool,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
     /// Print as JSON, with bpftool's field names
     #[arg(long)]
     pub(crate) json: bool,

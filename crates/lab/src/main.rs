@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 it failed, 2 wrong usage. Errors are one line on stderr that says what is wrong and what to do.
 
 mod cli;
+mod exec;
 mod machines;
 mod out;
 mod programs;
@@ -10,6 +11,7 @@ mod run;
 mod sample;
 mod seed;
 mod seed_virtual;
+mod source;
 
 use std::process::ExitCode;
 
@@ -23,6 +25,8 @@ fn main() -> ExitCode {
     let done = match cli.command {
         cli::Command::Seed(args) => seed::main(&args),
         cli::Command::Run(args) => run::main(&args),
+        cli::Command::Exec(args) => exec::exec(&args),
+        cli::Command::Dump(args) => exec::dump(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

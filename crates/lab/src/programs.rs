@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use bpf::insn::{BPF_ADD, BPF_DW, BpfInsn, alu64_imm, exit_insn, ld_map_value, ldx_mem, mov64_imm, stx_mem};
-use bpf::{Map, MapAttr, Program};
+use bpf::{Map, MapAttr};
 use percpu::Pcpu;
 
 /// The seed author's program: on each system call (raw_tracepoint/sys_enter) it increments a local counter, which clang
@@ -33,13 +33,7 @@ pub(crate) fn empty() -> Vec<BpfInsn> {
     vec![mov64_imm(0, 0), exit_insn()]
 }
 
-/// The counter program with a map of its own, whose value the second gives.
-pub(crate) fn load_counter(pcpu: &Pcpu, id: u32) -> Result<(Program, Arc<Map>)> {
-    let map = Map::create(id, MapAttr::array(".bss", 8, 1), pcpu)?;
-    Ok((Program::load("count_sys_enter", &count_sys_enter(), vec![map.clone()])?, map))
-}
-
-/// The empty program.
-pub(crate) fn load_empty() -> Result<Program> {
-    Ok(Program::load("empty", &empty(), vec![])?)
+/// The counter program's map: the object's `.bss`.
+pub(crate) fn counter_map(pcpu: &Pcpu, id: u32) -> Result<Arc<Map>> {
+    Ok(Map::create(id, MapAttr::array(".bss", 8, 1), pcpu)?)
 }

@@ -1,10 +1,10 @@
-//! `progstats run`: the built-in programs on the machine, and their counters as bpftool prints them.
+//! `progstats run`: programs on the machine, and their counters as bpftool prints them.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use bpf::Program;
 use bpf::runtime::bpf_prog_load;
 use filter::{BpfCtx, BpfProg, Kconfig, ProgType, bpf_prog_get_stats, bpf_prog_run};
@@ -14,12 +14,13 @@ use serde::Serialize;
 
 use crate::cli::{Clock, RunArgs, Usage};
 use crate::machines::{OnMachine, with_machine};
-use crate::{out, programs};
+use crate::out;
+use crate::source::Source;
 
 /// Entry point.
 pub(crate) fn main(args: &RunArgs) -> Result<()> {
     if args.clock == Clock::Virtual {
-        anyhow::bail!(Usage(
+        bail!(Usage(
             "run measures real time; the virtual clock is for seed: progstats seed --clock virtual".into()
         ));
     }
@@ -60,31 +61,40 @@ impl OnMachine for Workload<'_> {
 
     fn on<K: Kconfig>(self, machine: Machine<K>) -> Result<Vec<ProgShow>> {
         let pcpu = machine.pcpu();
-        let programs = [Arc::new(programs::load_counter(pcpu, 1)?.0), Arc::new(programs::load_empty()?)];
+        let sources = match self.0.source.is_builtin() {
+            true => vec![Source::counter(), Source::empty()],
+            false => vec![Source::of(&self.0.source)?],
+        };
+        let load = |source: &Source| source.load(pcpu, 1).map(Arc::new);
+        let programs: Vec<Arc<Program>> = sources.iter().map(load).collect::<Result<_>>()?;
         let load = |p: &Arc<Program>| bpf_prog_load(pcpu, ProgType::RawTracepoint, p.clone());
         let progs: Vec<BpfProg<K>> = programs.iter().map(load).collect::<Result<_, _>>()?;
         if !self.0.stats_off {
             K::globals(machine.globals()).bpf_stats_enabled_key.slow_inc()?;
         }
         let time = Duration::from_secs_f64(self.0.seconds);
-        machine.boot(|smp| {
+        let aborts = machine.boot(|smp| {
             smp.on_each_cpu(|cpu| {
                 let mut args = [0u8; 16];
                 let mut ctx = BpfCtx::new(&mut args);
                 let start = Instant::now();
-                while start.elapsed() < time {
-                    // One system call in ten thousand looks at the watch.
-                    for _ in 0..10_000 {
+                while start.elapsed() < time && ctx.abort.is_none() {
+                    // One system call in a thousand looks at the watch.
+                    for _ in 0..1000 {
                         progs.iter().for_each(|prog| _ = bpf_prog_run(cpu, prog, &mut ctx));
                     }
                 }
+                ctx.abort
             })
         });
-        let show = |(id, (program, prog)): (usize, (&Arc<Program>, &BpfProg<K>))| {
+        if let Some(abort) = aborts.into_iter().flatten().next() {
+            bail!("the program was stopped: {abort}");
+        }
+        let show = |(id, ((program, prog), source)): (usize, ((&Arc<Program>, &BpfProg<K>), &Source))| {
             let stats = bpf_prog_get_stats(prog);
             ProgShow {
                 id: id as u32 + 1,
-                kind: prog.kind.name(),
+                kind: source.kind,
                 name: program.name().into(),
                 gpl_compatible: true,
                 run_time_ns: stats.nsecs,
@@ -94,7 +104,7 @@ impl OnMachine for Workload<'_> {
                 map_ids: program.maps().iter().map(|m| m.id()).collect(),
             }
         };
-        Ok(programs.iter().zip(&progs).enumerate().map(show).collect())
+        Ok(programs.iter().zip(&progs).zip(&sources).enumerate().map(show).collect())
     }
 }
 

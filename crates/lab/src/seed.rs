@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use bpf::runtime::bpf_prog_load;
-use filter::{BpfCtx, BpfProg, Kconfig, ProgType, bpf_prog_get_stats, bpf_prog_run, history};
+use filter::{Abort, BpfCtx, BpfProg, Kconfig, ProgType, bpf_prog_get_stats, bpf_prog_run, history};
 use indicatif::{ProgressBar, ProgressStyle};
 use jump_label::StaticKey;
 use percpu::{Cpu, Machine, PerCpuBytes, Smp, Topology};
@@ -22,7 +22,8 @@ use sync::host::{AtomicBool, Ordering::Relaxed};
 use crate::cli::{Clock, SeedArgs, Usage};
 use crate::machines::{OnMachine, with_machine};
 use crate::sample::Summary;
-use crate::{out, programs, seed_virtual};
+use crate::source::Source;
+use crate::{out, seed_virtual};
 
 /// Runs of the hot set-up's one program in a pass.
 const HOT_RUNS: usize = 4096;
@@ -31,6 +32,8 @@ const HOT_RUNS: usize = 4096;
 const OTHER_WORK: usize = 8 << 20;
 /// What other per-CPU memory lies between two programs', in bytes: in a kernel it belongs to everybody.
 const OTHERS_PERCPU: usize = 448;
+/// What sys_enter hands on, in bytes: struct pt_regs *, long.
+const ARGS: usize = 16;
 /// A cache line, in bytes.
 const LINE: usize = 64;
 
@@ -90,12 +93,19 @@ impl OnMachine for Experiment<'_> {
 
     fn on<K: Kconfig>(self, machine: Machine<K>) -> Result<Report> {
         let args = self.0;
+        let source = Source::of(&args.source)?;
         let stop = stop_on_ctrl_c();
         let each = Duration::from_secs_f64(args.seconds / 2.0);
         let progress = progress(args.seconds);
         let mut setups = Vec::new();
         for (name, programs, runs) in [("cold", args.programs as usize, 1), ("hot", 1, HOT_RUNS)] {
-            let bench = Bench::new(&machine, programs, runs)?;
+            let bench = Bench::new(&machine, &source, programs, runs)?;
+            // One run first: a program that is stopped has nothing to measure.
+            let progs = &bench.progs;
+            let abort = machine.boot(|smp| smp.run(0, |cpu| try_one(cpu, progs)))?;
+            if let Some(abort) = abort {
+                bail!("the program was stopped: {abort}");
+            }
             setups.push(machine.boot(|smp| bench.measure(smp, name, each, stop, &progress)));
             if stop.load(Relaxed) {
                 break;
@@ -163,12 +173,12 @@ struct Passed {
 }
 
 impl<K: Kconfig> Bench<K> {
-    fn new(machine: &Machine<K>, programs: usize, runs: usize) -> Result<Self> {
+    fn new(machine: &Machine<K>, source: &Source, programs: usize, runs: usize) -> Result<Self> {
         let pcpu = machine.pcpu();
         let mut others = Vec::new();
         let mut load = |id| {
             others.push(pcpu.alloc_bytes(OTHERS_PERCPU)?);
-            let (program, _) = programs::load_counter(pcpu, id)?;
+            let program = source.load(pcpu, id)?;
             Ok(bpf_prog_load(pcpu, ProgType::RawTracepoint, Arc::new(program))?)
         };
         let mut progs = (0..programs as u32).map(&mut load).collect::<Result<Vec<_>>>()?;
@@ -268,9 +278,17 @@ impl<K: Kconfig> Bench<K> {
     }
 }
 
+/// Why a run of the first program is stopped, if it is.
+fn try_one<K: Kconfig>(cpu: &Cpu<K>, progs: &[BpfProg<K>]) -> Option<Abort> {
+    let mut args = [0u8; ARGS];
+    let mut ctx = BpfCtx::new(&mut args);
+    bpf_prog_run(cpu, progs.first()?, &mut ctx);
+    ctx.abort
+}
+
 /// Each program, `runs` times.
 fn run_all<K: Kconfig>(cpu: &Cpu<K>, progs: &[BpfProg<K>], runs: usize, pass: Pass) {
-    let mut args = [0u8; 16]; // struct pt_regs *, long: what sys_enter passes on
+    let mut args = [0u8; ARGS];
     let mut ctx = BpfCtx::new(&mut args);
     for prog in progs {
         for _ in 0..runs {

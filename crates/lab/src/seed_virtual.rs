@@ -16,7 +16,8 @@ use serde::Serialize;
 use stats::{Bits32, Bits64, Form};
 
 use crate::cli::{Bits, SeedArgs, Usage};
-use crate::{out, programs};
+use crate::out;
+use crate::source::Source;
 
 /// The steps, and what each costs unless told otherwise, in ns. With these the seed's message comes out: 310 -> 260.
 const COSTS: [(&Step, u64); 10] = [
@@ -47,9 +48,10 @@ pub(crate) fn main(args: &SeedArgs) -> Result<()> {
             }
         }
     }
+    let source = Source::of(&args.source)?;
     let report = match args.bits {
-        Bits::B64 => experiment::<Bits64>(&costs)?,
-        Bits::B32 => experiment::<Bits32<stats::virt::Word>>(&costs)?,
+        Bits::B64 => experiment::<Bits64>(&costs, &source)?,
+        Bits::B32 => experiment::<Bits32<stats::virt::Word>>(&costs, &source)?,
     };
     let report = Report { bits: args.bits.number(), ..report };
     if args.json {
@@ -82,10 +84,11 @@ struct At {
 
 type K<F> = VirtualConfig<F>;
 
-fn experiment<F: Form>(costs: &[(&'static str, u64)]) -> Result<Report> {
-    let (before, timeline_before) =
-        measure::<F>(costs, |cpu, prog, ctx| history::before_ce09cbdd9888::bpf_prog_run(cpu, prog, ctx))?;
-    let (after, timeline_after) = measure::<F>(costs, |cpu, prog, ctx| bpf_prog_run(cpu, prog, ctx))?;
+fn experiment<F: Form>(costs: &[(&'static str, u64)], source: &Source) -> Result<Report> {
+    let (before, timeline_before) = measure::<F>(costs, source, |cpu, prog, ctx| {
+        history::before_ce09cbdd9888::bpf_prog_run(cpu, prog, ctx)
+    })?;
+    let (after, timeline_after) = measure::<F>(costs, source, |cpu, prog, ctx| bpf_prog_run(cpu, prog, ctx))?;
     Ok(Report {
         commit: "ce09cbdd9888",
         clock: "virtual",
@@ -103,11 +106,12 @@ fn experiment<F: Form>(costs: &[(&'static str, u64)]) -> Result<Report> {
 /// The reported mean of [`RUNS`] runs, and the steps of one more.
 fn measure<F: Form>(
     costs: &[(&'static str, u64)],
+    source: &Source,
     run: impl Fn(&Cpu<K<F>>, &BpfProg<K<F>>, &mut BpfCtx<'_>) -> u32 + Sync,
 ) -> Result<(f64, Vec<At>)> {
     let stage = Arc::new(Stage::new(1, 1_000_000, costs).recorded());
     let machine: Machine<K<F>> = filter::virt::machine::<F>(Topology::smp(1), stage.clone())?;
-    let (program, _) = programs::load_counter(machine.pcpu(), 0)?;
+    let program = source.load(machine.pcpu(), 0)?;
     let text = AnnouncedFunc(program);
     let prog = BpfProg::alloc(machine.pcpu(), ProgType::RawTracepoint, text)?;
     <K<F> as Kconfig>::globals(machine.globals()).bpf_stats_enabled_key.slow_inc()?;

@@ -20,7 +20,8 @@ use crate::irq;
 /// Puts the calling thread on CPU `id` if that is free. Serves nothing yet.
 pub(crate) fn try_take<K: Kconfig>(cpu: &Cpu<K>, id: usize) -> bool {
     let slot = cpu.machine().slot(id);
-    // ORDERING (host): pairs with the store in `leave`: what the last one did on the CPU is seen by the next.
+    // ORDERING (host): Acquire; pairs with `leave`: what the last one did on the CPU is seen by the next. And SeqCst for
+    // the thread's number; pairs with `raise`.
     if slot.baton.swap(true, Acquire) {
         return false;
     }
@@ -43,7 +44,7 @@ pub(crate) fn leave<K: Kconfig>(cpu: &Cpu<K>) {
     // ORDERING (host): SeqCst; rule 3 of `irq`, pairs with `raise`.
     slot.tid.store(0, SeqCst);
     cpu.set_on(None);
-    // ORDERING (host): pairs with the swap in `try_take`.
+    // ORDERING (host): Release; pairs with `try_take`.
     slot.baton.store(false, Release);
     if slot.any_pending.load(SeqCst) {
         let idle = slot.idle_tid.load(SeqCst); // rule 3 of `irq`

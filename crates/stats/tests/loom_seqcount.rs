@@ -1,5 +1,5 @@
-//! Models of the sequence counter by itself: both forms of the reader, writers that exclude each other and writers that do not,
-//! and a reader on top of the section it waits for.
+//! Models of the sequence counter by itself: both forms of the reader, writers that exclude each other and writers that do
+//! not, and a reader on top of the section it waits for.
 //!
 //! | pattern | result |
 //! |---|---|

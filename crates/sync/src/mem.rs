@@ -1,16 +1,16 @@
-//! Raw accesses to memory that simulated programs share. Mirrors `asm-generic/rwonce.h` and what the eBPF interpreter
-//! does with `atomic_*` and `atomic64_*` (kernel/bpf/core.c, v6.6).
+//! Raw accesses to memory that simulated programs share. Mirrors `asm-generic/rwonce.h` and what the eBPF
+//! interpreter does with `atomic_*` and `atomic64_*` (kernel/bpf/core.c, v6.6).
 //!
-//! A program's memory (map values, stack, context) has no Rust type: programs on several CPUs, their interrupts, and
-//! readers outside access it at once, with any width at any address. So each access here is a relaxed atomic of its
-//! width where the address is aligned to it, and a row of relaxed byte accesses where it is not (which may tear, as on
-//! the hardware). That makes racing accesses of one width defined.
+//! A program's memory (map values, stack, context) has no Rust type: programs on several CPUs, their
+//! interrupts, and readers outside access it at once, with any width at any address. So each access here is a
+//! relaxed atomic of its width where the address is aligned to it, and a row of relaxed byte accesses where
+//! it is not (which may tear, as on the hardware). That makes racing accesses of one width defined.
 //!
-//! Differs: Rust, unlike the kernel's memory model, does not say what racing accesses of *different* widths to one word
-//! mean. A program that does that gets what the hardware gives.
+//! Differs: Rust, unlike the kernel's memory model, does not say what racing accesses of *different* widths
+//! to one word mean. A program that does that gets what the hardware gives.
 //!
-//! Read-modify-writes that return the old value are fully ordered (SeqCst), those that do not are relaxed, as the
-//! kernel's are.
+//! Read-modify-writes that return the old value are fully ordered (SeqCst), those that do not are relaxed, as
+//! the kernel's are.
 //!
 //! Context: all functions are async-signal-safe: no lock, no allocation, no panic.
 
@@ -26,11 +26,13 @@ macro_rules! load_store {
         /// Loads one value in host byte order; whole if `p` is aligned to its width, byte by byte if not.
         ///
         /// # Safety
-        /// `p` is valid for reads of the width, and every access to that memory is atomic while others may be writing.
+        /// `p` is valid for reads of the width, and every access to that memory is atomic while others may be
+        /// writing.
         #[inline(always)]
         pub unsafe fn $load(p: *const u8) -> $int {
             if p.cast::<$int>().is_aligned() {
-                // SAFETY: valid by contract, aligned as just checked. ORDERING: Relaxed; a plain load of the program.
+                // SAFETY: valid by contract, aligned as just checked. ORDERING: Relaxed; a plain load of the
+                // program.
                 unsafe { (*p.cast::<atomic::$atomic>()).load(Relaxed) }
             } else {
                 let mut bytes = [0; size_of::<$int>()];
@@ -43,11 +45,13 @@ macro_rules! load_store {
         /// Stores one value in host byte order; whole if `p` is aligned to its width, byte by byte if not.
         ///
         /// # Safety
-        /// `p` is valid for writes of the width, and every access to that memory is atomic while others may access it.
+        /// `p` is valid for writes of the width, and every access to that memory is atomic while others may
+        /// access it.
         #[inline(always)]
         pub unsafe fn $store(p: *mut u8, v: $int) {
             if p.cast::<$int>().is_aligned() {
-                // SAFETY: valid by contract, aligned as just checked. ORDERING: Relaxed; a plain store of the program.
+                // SAFETY: valid by contract, aligned as just checked. ORDERING: Relaxed; a plain store of the
+                // program.
                 unsafe { (*p.cast::<atomic::$atomic>()).store(v, Relaxed) }
             } else {
                 // SAFETY: the caller's contract.
@@ -68,10 +72,12 @@ macro_rules! rmw {
         /// Returns the old value.
         ///
         /// # Safety
-        /// `p` is aligned to the width and valid for reads and writes of it, and every access to that memory is atomic.
+        /// `p` is aligned to the width and valid for reads and writes of it, and every access to that memory
+        /// is atomic.
         #[inline(always)]
         pub unsafe fn $name(p: *mut u8, v: $int) -> $int {
-            // SAFETY: the caller's contract. ORDERING: as the module says: SeqCst with a result, Relaxed without.
+            // SAFETY: the caller's contract. ORDERING: as the module says: SeqCst with a result, Relaxed
+            // without.
             unsafe { (*p.cast::<atomic::$atomic>()).$op(v, $order) }
         }
     };
@@ -90,16 +96,26 @@ rmw!(/** Adds; relaxed. Kernel: `atomic64_add`. */ add64, u64, AtomicU64, fetch_
 rmw!(/** Ors; relaxed. Kernel: `atomic64_or`. */ or64, u64, AtomicU64, fetch_or, Relaxed);
 rmw!(/** Ands; relaxed. Kernel: `atomic64_and`. */ and64, u64, AtomicU64, fetch_and, Relaxed);
 rmw!(/** Xors; relaxed. Kernel: `atomic64_xor`. */ xor64, u64, AtomicU64, fetch_xor, Relaxed);
-rmw!(/** Adds; fully ordered. Kernel: `atomic64_fetch_add`. */ fetch_add64, u64, AtomicU64, fetch_add, SeqCst);
+rmw!(
+    /** Adds; fully ordered. Kernel: `atomic64_fetch_add`. */
+    fetch_add64, u64, AtomicU64, fetch_add, SeqCst
+);
 rmw!(/** Ors; fully ordered. Kernel: `atomic64_fetch_or`. */ fetch_or64, u64, AtomicU64, fetch_or, SeqCst);
-rmw!(/** Ands; fully ordered. Kernel: `atomic64_fetch_and`. */ fetch_and64, u64, AtomicU64, fetch_and, SeqCst);
-rmw!(/** Xors; fully ordered. Kernel: `atomic64_fetch_xor`. */ fetch_xor64, u64, AtomicU64, fetch_xor, SeqCst);
+rmw!(
+    /** Ands; fully ordered. Kernel: `atomic64_fetch_and`. */
+    fetch_and64, u64, AtomicU64, fetch_and, SeqCst
+);
+rmw!(
+    /** Xors; fully ordered. Kernel: `atomic64_fetch_xor`. */
+    fetch_xor64, u64, AtomicU64, fetch_xor, SeqCst
+);
 rmw!(/** Exchanges; fully ordered. Kernel: `atomic64_xchg`. */ xchg64, u64, AtomicU64, swap, SeqCst);
 
 /// Stores `new` if the word holds `old`; fully ordered. Returns what it held. Kernel: `atomic_cmpxchg`.
 ///
 /// # Safety
-/// `p` is aligned to the width and valid for reads and writes of it, and every access to that memory is atomic.
+/// `p` is aligned to the width and valid for reads and writes of it, and every access to that memory is
+/// atomic.
 #[inline(always)]
 pub unsafe fn cmpxchg32(p: *mut u8, old: u32, new: u32) -> u32 {
     // SAFETY: the caller's contract. ORDERING: SeqCst; it returns a value.
@@ -110,7 +126,8 @@ pub unsafe fn cmpxchg32(p: *mut u8, old: u32, new: u32) -> u32 {
 /// Stores `new` if the word holds `old`; fully ordered. Returns what it held. Kernel: `atomic64_cmpxchg`.
 ///
 /// # Safety
-/// `p` is aligned to the width and valid for reads and writes of it, and every access to that memory is atomic.
+/// `p` is aligned to the width and valid for reads and writes of it, and every access to that memory is
+/// atomic.
 #[inline(always)]
 pub unsafe fn cmpxchg64(p: *mut u8, old: u64, new: u64) -> u64 {
     // SAFETY: the caller's contract. ORDERING: SeqCst; it returns a value.
@@ -121,7 +138,8 @@ pub unsafe fn cmpxchg64(p: *mut u8, old: u64, new: u64) -> u64 {
 /// Copies `out.len()` bytes out of shared memory, byte by byte: a value written meanwhile may tear.
 ///
 /// # Safety
-/// `p` is valid for reads of `out.len()` bytes, and every access to them is atomic while others may be writing.
+/// `p` is valid for reads of `out.len()` bytes, and every access to them is atomic while others may be
+/// writing.
 #[inline]
 pub unsafe fn load_bytes(p: *const u8, out: &mut [u8]) {
     for (i, b) in out.iter_mut().enumerate() {
@@ -133,7 +151,8 @@ pub unsafe fn load_bytes(p: *const u8, out: &mut [u8]) {
 /// Copies `bytes` into shared memory, byte by byte: a reader meanwhile may see part of it.
 ///
 /// # Safety
-/// `p` is valid for writes of `bytes.len()` bytes, and every access to them is atomic while others may access them.
+/// `p` is valid for writes of `bytes.len()` bytes, and every access to them is atomic while others may access
+/// them.
 #[inline]
 pub unsafe fn store_bytes(p: *mut u8, bytes: &[u8]) {
     for (i, &b) in bytes.iter().enumerate() {
@@ -142,12 +161,13 @@ pub unsafe fn store_bytes(p: *mut u8, bytes: &[u8]) {
     }
 }
 
-/// Copies `len` bytes from shared memory to shared memory, in whole 64-bit words where both ends are aligned to 8.
+/// Copies `len` bytes from shared memory to shared memory, in whole 64-bit words where both ends are aligned
+/// to 8.
 /// Kernel: `bpf_long_memcpy`, include/linux/bpf.h.
 ///
 /// # Safety
-/// `from` is valid for reads and `to` for writes of `len` bytes; every access to either is atomic while others may
-/// access it. They may overlap; what then comes out is some mixture.
+/// `from` is valid for reads and `to` for writes of `len` bytes; every access to either is atomic while
+/// others may access it. They may overlap; what then comes out is some mixture.
 pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     let whole = if from.cast::<u64>().is_aligned() && to.cast::<u64>().is_aligned() { len & !7 } else { 0 };
     for i in (0..whole).step_by(8) {
@@ -179,14 +199,16 @@ pub unsafe fn zero(p: *mut u8, len: usize) {
 /// Whether `len` bytes of shared memory equal `bytes`.
 ///
 /// # Safety
-/// `p` is valid for reads of `bytes.len()` bytes, and every access to them is atomic while others may be writing.
+/// `p` is valid for reads of `bytes.len()` bytes, and every access to them is atomic while others may be
+/// writing.
 #[inline]
 pub unsafe fn equal(p: *const u8, bytes: &[u8]) -> bool {
     // SAFETY: `i` is within the length.
     bytes.iter().enumerate().all(|(i, &b)| unsafe { load8(p.add(i)) } == b)
 }
 
-/// Zeroed memory that is shared: owned here, accessed only through this module's functions. Aligned to a cache line.
+/// Zeroed memory that is shared: owned here, accessed only through this module's functions. Aligned to a
+/// cache line.
 #[derive(Debug)]
 pub struct SharedMem {
     base: NonNull<u8>,
@@ -199,7 +221,8 @@ unsafe impl Send for SharedMem {}
 unsafe impl Sync for SharedMem {}
 
 impl SharedMem {
-    /// `len` zeroed bytes (1 if `len` is 0); `None` if the host has no memory for them. May allocate: not for interrupts.
+    /// `len` zeroed bytes (1 if `len` is 0); `None` if the host has no memory for them. May allocate: not for
+    /// interrupts.
     pub fn new(len: usize) -> Option<Self> {
         let layout = Layout::from_size_align(len.max(1), SHARED_ALIGN).ok()?;
         // SAFETY: the size is not 0.
@@ -207,7 +230,8 @@ impl SharedMem {
         Some(Self { base, layout })
     }
 
-    /// The first byte. Its provenance is exposed, so that an address computed by a program can be turned back.
+    /// The first byte. Its provenance is exposed, so that an address computed by a program can be turned
+    /// back.
     #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
         self.base.as_ptr().expose_provenance();

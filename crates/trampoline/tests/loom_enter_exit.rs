@@ -4,7 +4,7 @@
 //! |---|---|
 //! | key off -> on -> off -> on around a run | counted only if on at both ends, and then in full; never skipped |
 //! | the clock reads 0 at enter | run, not timed |
-//! | an interrupt that enters the same program at any point | refused while inside, and then a miss; the guard is free at the end |
+//! | an interrupt that enters the same program at any point | inside: refused, a miss; the guard is free at the end |
 #![cfg(loom)]
 
 use filter::clock::SchedClock;

@@ -1,7 +1,7 @@
 //! Arrays. Mirrors `array_map_*` of kernel/bpf/arraymap.c, v6.6.
 //!
-//! Invariant: element `i` is at `i` times the value size rounded up to 8, in one piece of memory; all elements exist from
-//! the start.
+//! Invariant: element `i` is at `i` times the value size rounded up to 8, in one piece of memory; all
+//! elements exist from the start.
 
 use sync::mem::{self, SharedMem};
 

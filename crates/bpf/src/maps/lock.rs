@@ -1,12 +1,12 @@
-//! The lock of a bucket or ring. Stands for `htab_lock_bucket` (kernel/bpf/hashtab.c) and the ring buffer's spinlock,
-//! v6.6.
+//! The lock of a bucket or ring. Stands for `htab_lock_bucket` (kernel/bpf/hashtab.c) and the ring buffer's
+//! spinlock, v6.6.
 //!
-//! The word holds who has it: a CPU's number plus one. Interrupts are kept away while it is held, as in the kernel; one
-//! that cannot be kept away (an NMI) and finds it held by its own CPU gets `EBUSY` instead of a deadlock. Waiting for
-//! another CPU is bounded.
+//! The word holds who has it: a CPU's number plus one. Interrupts are kept away while it is held, as in the
+//! kernel; one that cannot be kept away (an NMI) and finds it held by its own CPU gets `EBUSY` instead of a
+//! deadlock. Waiting for another CPU is bounded.
 //!
-//! Differs: the kernel waits for ever for another CPU, and detects its own by a per-CPU counter for each of eight groups
-//! of buckets, so there an NMI may be refused although its bucket is free.
+//! Differs: the kernel waits for ever for another CPU, and detects its own by a per-CPU counter for each of
+//! eight groups of buckets, so there an NMI may be refused although its bucket is free.
 
 use sync::host::{
     AtomicU32,

@@ -10,14 +10,17 @@
 //! | [`prog_array`] | kernel/bpf/arraymap.c: `fd_array_map_*`, `prog_array_map_*` |
 //!
 //! # Invariants
-//! 1. Everything a program can reach is allocated when the map is made: no map operation of a program allocates, blocks
-//!    or fails otherwise than by an [`Errno`]. What it can reach stays mapped until the map goes.
-//! 2. A value's bytes are accessed through `sync::mem` only, since programs on other CPUs and interrupts do so at any time.
-//! 3. A program may touch a value within its `value_size` bytes and nothing between values (`Map::find_value`).
+//! 1. Everything a program can reach is allocated when the map is made: no map operation of a program
+//!    allocates, blocks or fails otherwise than by an [`Errno`]. What it can reach stays mapped until the map
+//!    goes.
+//! 2. A value's bytes are accessed through `sync::mem` only, since programs on other CPUs and interrupts do
+//!    so at any time.
+//! 3. A program may touch a value within its `value_size` bytes and nothing between values
+//!    (`Map::find_value`).
 //!
-//! Differs: memory of a deleted element may be looked at until the map goes, and may be another element's by then (the
-//! kernel: until an RCU grace period has passed, or as here for preallocated maps). `BPF_F_NO_PREALLOC` is accepted and
-//! has no effect.
+//! Differs: memory of a deleted element may be looked at until the map goes, and may be another element's by
+//! then (the kernel: until an RCU grace period has passed, or as here for preallocated maps).
+//! `BPF_F_NO_PREALLOC` is accepted and has no effect.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -127,7 +130,14 @@ pub struct MapAttr {
 impl MapAttr {
     /// An array of `max_entries` values.
     pub fn array(name: &str, value_size: u32, max_entries: u32) -> Self {
-        Self { map_type: MapType::Array, key_size: 4, value_size, max_entries, map_flags: 0, name: name.into() }
+        Self {
+            map_type: MapType::Array,
+            key_size: 4,
+            value_size,
+            max_entries,
+            map_flags: 0,
+            name: name.into(),
+        }
     }
 
     /// The same attributes for another kind of map.
@@ -174,7 +184,8 @@ impl Map {
     /// Context: task; allocates.
     ///
     /// # Errors
-    /// `EINVAL` for sizes or flags that the kind does not take, `E2BIG` for values that are too large, `ENOMEM`.
+    /// `EINVAL` for sizes or flags that the kind does not take, `E2BIG` for values that are too large,
+    /// `ENOMEM`.
     pub fn create(id: u32, attr: MapAttr, pcpu: &Pcpu) -> Result<Arc<Self>, Errno> {
         if attr.map_flags & !(BPF_F_NO_PREALLOC | BPF_F_RDONLY_PROG | BPF_F_MMAPABLE) != 0 {
             return Err(Errno::EINVAL);
@@ -229,7 +240,8 @@ impl Map {
         self.attr.max_entries
     }
 
-    /// Bytes of a value as the syscall side sees it: of per-CPU maps one value for each possible CPU, each rounded up to
+    /// Bytes of a value as the syscall side sees it: of per-CPU maps one value for each possible CPU, each
+    /// rounded up to
     /// 8. Kernel: `bpf_map_value_size`, kernel/bpf/syscall.c.
     pub fn syscall_value_size(&self) -> usize {
         match self.attr.map_type {
@@ -256,7 +268,8 @@ impl Map {
 ///
 /// Context: task. `env` is the CPU that the caller is on.
 impl Map {
-    /// Copies an element's value out; of per-CPU maps all CPUs'. Kernel: `bpf_map_copy_value`, kernel/bpf/syscall.c.
+    /// Copies an element's value out; of per-CPU maps all CPUs'. Kernel: `bpf_map_copy_value`,
+    /// kernel/bpf/syscall.c.
     ///
     /// # Errors
     /// `ENOENT`; `EINVAL` for a key of another size; `EOPNOTSUPP` for kinds without lookup.
@@ -279,8 +292,9 @@ impl Map {
     /// `bpf_map_update_value`, kernel/bpf/syscall.c.
     ///
     /// # Errors
-    /// `EINVAL` for sizes and flags; `E2BIG` for an index out of range or a full map; `EEXIST`, `ENOENT` by the flags;
-    /// `EBUSY` if an interrupted update of this CPU holds the bucket; `EOPNOTSUPP` for kinds without update.
+    /// `EINVAL` for sizes and flags; `E2BIG` for an index out of range or a full map; `EEXIST`, `ENOENT` by
+    /// the flags; `EBUSY` if an interrupted update of this CPU holds the bucket; `EOPNOTSUPP` for kinds
+    /// without update.
     pub fn update_elem(&self, env: &dyn Env, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
         self.check_key(key)?;
         if value.len() != self.syscall_value_size() {
@@ -362,7 +376,8 @@ impl Map {
         self.attr.map_flags & BPF_F_RDONLY_PROG == 0
     }
 
-    /// The address of byte `off` of the first value. Kernel: `array_map_direct_value_addr`, kernel/bpf/arraymap.c.
+    /// The address of byte `off` of the first value. Kernel: `array_map_direct_value_addr`,
+    /// kernel/bpf/arraymap.c.
     pub(crate) fn direct_value_addr(&self, off: u32) -> Result<u64, Errno> {
         match &self.kind {
             Kind::Array(a) if self.max_entries() == 1 && off < self.value_size() => {
@@ -399,7 +414,13 @@ impl Map {
     }
 
     /// Kernel: `bpf_map_update_elem`, the helper: of per-CPU maps only this CPU's value.
-    pub(crate) fn update(&self, env: &dyn Env, key: &[u8], value: Bytes<'_>, flags: u64) -> Result<(), Errno> {
+    pub(crate) fn update(
+        &self,
+        env: &dyn Env,
+        key: &[u8],
+        value: Bytes<'_>,
+        flags: u64,
+    ) -> Result<(), Errno> {
         match &self.kind {
             Kind::Array(a) => a.update(index(key), value, flags),
             Kind::PercpuArray(p) => {

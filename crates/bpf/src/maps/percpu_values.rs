@@ -1,9 +1,11 @@
-//! Values of which each possible CPU has its own copy. Mirrors `bpf_array_alloc_percpu`, `percpu_array_map_*`,
-//! `bpf_percpu_array_copy` (kernel/bpf/arraymap.c) and `pcpu_copy_value` (kernel/bpf/hashtab.c), v6.6.
+//! Values of which each possible CPU has its own copy. Mirrors `bpf_array_alloc_percpu`,
+//! `percpu_array_map_*`, `bpf_percpu_array_copy` (kernel/bpf/arraymap.c) and `pcpu_copy_value`
+//! (kernel/bpf/hashtab.c), v6.6.
 //!
 //! They live in the machine's per-CPU memory: value `i` of a CPU is at the same offset of that CPU's area.
 //!
-//! Differs: the kernel allocates each value by itself; here up to a whole unit of them at once, a power of two.
+//! Differs: the kernel allocates each value by itself; here up to a whole unit of them at once, a power of
+//! two.
 
 use percpu::mm::UNIT_SIZE;
 use percpu::{Pcpu, PerCpuBytes};
@@ -39,7 +41,8 @@ impl PercpuValues {
             blocks.push(pcpu.alloc_bytes(elem_size << shift).map_err(|_| Errno::ENOMEM)?);
         }
         let start = |b: &PerCpuBytes, cpu| b.per_cpu_ptr(cpu as usize).as_ptr().expose_provenance() as u64;
-        let mut starts: Box<[u64]> = blocks.iter().flat_map(|b| (0..nr_cpus).map(move |c| start(b, c))).collect();
+        let mut starts: Box<[u64]> =
+            blocks.iter().flat_map(|b| (0..nr_cpus).map(move |c| start(b, c))).collect();
         starts.sort_unstable();
         Ok(Self {
             blocks: blocks.into(),
@@ -71,7 +74,8 @@ impl PercpuValues {
     pub(crate) fn find_value(&self, addr: u64) -> Option<u64> {
         let start = *self.starts[..self.starts.partition_point(|&s| s <= addr)].last()?;
         let off = addr - start;
-        (off < (self.elem_size << self.shift) as u64).then(|| start + off / self.elem_size as u64 * self.elem_size as u64)
+        (off < (self.elem_size << self.shift) as u64)
+            .then(|| start + off / self.elem_size as u64 * self.elem_size as u64)
     }
 
     /// Writes one CPU's copy; nothing if it does not exist.

@@ -1,8 +1,10 @@
-//! Arrays of programs, for tail calls. Mirrors `fd_array_map_*` and `prog_array_map_*` of kernel/bpf/arraymap.c, v6.6.
+//! Arrays of programs, for tail calls. Mirrors `fd_array_map_*` and `prog_array_map_*` of
+//! kernel/bpf/arraymap.c, v6.6.
 //!
-//! Invariant: a program that was ever put in stays alive until the array goes, so a run may use what it found without a
-//! lock. Differs: the kernel frees a replaced program after an RCU grace period. As there, a program and an array that hold
-//! each other are a cycle; [`ProgArray::clear`] empties the slots, and only dropping the array ends the programs.
+//! Invariant: a program that was ever put in stays alive until the array goes, so a run may use what it found
+//! without a lock. Differs: the kernel frees a replaced program after an RCU grace period. As there, a
+//! program and an array that hold each other are a cycle; [`ProgArray::clear`] empties the slots, and only
+//! dropping the array ends the programs.
 
 use std::sync::{Arc, Mutex};
 
