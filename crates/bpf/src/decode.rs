@@ -2,7 +2,7 @@
 //! one instruction at a time (`check_subprogs`, `check_alu_op`, `check_cond_jmp_op`, `check_atomic`,
 //! `check_ld_abs`, `resolve_pseudo_ldimm64`) and `bpf_opcode_in_insntable`.
 //!
-//! Each slot becomes one [`Op`] at the same index, so a fault's `pc` is the instruction's number: the opcode
+//! Each slot becomes one `Op` at the same index, so a fault's `pc` is the instruction's number: the opcode
 //! is a dense enum, immediates are extended, jump targets absolute, maps resolved to addresses.
 //!
 //! Invariant, on which the interpreter's unchecked fetch relies: every jump and call target is the index of

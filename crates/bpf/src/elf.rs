@@ -4,8 +4,8 @@
 //! 1. Functions are found by their symbols. Those outside `.text` are programs, by section; if there are none, those in it.
 //! 2. Maps are those of the sections `.maps` (defined by BTF) and `maps` (legacy structs), then one array for each section
 //!    of global data: `.rodata*` (read-only for programs), `.data*`, `.bss*`.
-//! 3. Each program is linked: the functions it calls, wherever they are, are placed behind it, calls and references to maps
-//!    and data are filled in. Maps are named by index ([`crate::insn::ld_map_idx`]), so the list of maps is the load's table.
+//! 3. Each program is linked: the functions it calls, wherever they are, are placed behind it, and calls and references to
+//!    maps and data are filled in. Maps are named by index ([`ld_map_idx`]), so the list of maps is the load's table.
 //!
 //! Refused by name: CO-RE relocations, functions of the kernel and other externs, addresses of functions, addresses in
 //! initialised data. Hostile files end in an error: `object` reads the file, all offsets are checked, and what may be

@@ -63,7 +63,7 @@ pub struct PlainEnv {
 }
 
 impl PlainEnv {
-    /// An environment on CPU `cpu`.
+    /// An environment on CPU `cpu`. Allocates: not for interrupts.
     pub fn new(cpu: u32) -> Self {
         Self { cpu, now: AtomicU64::new(0), random: AtomicU64::new(u64::from(cpu)), trace: TraceBuf::new(64) }
     }

@@ -27,8 +27,8 @@ use crate::prog::Program;
 
 /// Tail calls that one run may make. Kernel: `MAX_TAIL_CALL_CNT`.
 pub const MAX_TAIL_CALL_CNT: u32 = 33;
-/// Instructions that a run may take unless told otherwise: some seconds.
-pub const DEFAULT_BUDGET: u64 = 1 << 32;
+/// Instructions that a run may take unless told otherwise: about a second.
+pub const DEFAULT_BUDGET: u64 = 1 << 28;
 
 /// How a program is run.
 #[derive(Clone, Copy, Debug)]
@@ -434,6 +434,10 @@ macro_rules! atomic {
         $fadd:ident $for:ident $fand:ident $fxor:ident $xchg:ident $cmpxchg:ident
     ) => {
         /// One atomic instruction. Kernel: `ATOMIC_ALU_OP` of `___bpf_prog_run`.
+        ///
+        /// A 32-bit compare-and-exchange leaves r0 zero-extended, as in the kernel's interpreter and RFC 9669.
+        /// Differs: compiled for x86 it may leave r0's high half as it was if it succeeds, where the verifier
+        /// sees no need to clear it (seen on 6.18).
         ///
         /// # Safety
         /// `p` is aligned, and valid for reads and writes of the width.

@@ -211,7 +211,8 @@ fn mutated_objects_never_panic() {
         read += 1;
         // Maps may be as large as they like to be; small ones are made.
         let bytes = |m: &bpf::elf::MapDef| {
-            u64::from(m.attr.max_entries) * u64::from(m.attr.key_size + m.attr.value_size)
+            let entry = u64::from(m.attr.key_size) + u64::from(m.attr.value_size);
+            u64::from(m.attr.max_entries).saturating_mul(entry)
         };
         if object.maps.iter().any(|m| bytes(m) > 1 << 16 || m.attr.max_entries > 1 << 13) {
             continue;

@@ -90,7 +90,8 @@ impl OnMachine for Workload<'_> {
         if let Some(abort) = aborts.into_iter().flatten().next() {
             bail!("the program was stopped: {abort}");
         }
-        let show = |(id, ((program, prog), source)): (usize, ((&Arc<Program>, &BpfProg<K>), &Source))| {
+        let show = |id: usize| {
+            let (source, program, prog) = (&sources[id], &programs[id], &progs[id]);
             let stats = bpf_prog_get_stats(prog);
             ProgShow {
                 id: id as u32 + 1,
@@ -104,7 +105,7 @@ impl OnMachine for Workload<'_> {
                 map_ids: program.maps().iter().map(|m| m.id()).collect(),
             }
         };
-        Ok(programs.iter().zip(&progs).zip(&sources).enumerate().map(show).collect())
+        Ok((0..programs.len()).map(show).collect())
     }
 }
 

@@ -88,7 +88,7 @@ fn experiment<F: Form>(costs: &[(&'static str, u64)], source: &Source) -> Result
     let (before, timeline_before) = measure::<F>(costs, source, |cpu, prog, ctx| {
         history::before_ce09cbdd9888::bpf_prog_run(cpu, prog, ctx)
     })?;
-    let (after, timeline_after) = measure::<F>(costs, source, |cpu, prog, ctx| bpf_prog_run(cpu, prog, ctx))?;
+    let (after, timeline_after) = measure::<F>(costs, source, bpf_prog_run)?;
     Ok(Report {
         commit: "ce09cbdd9888",
         clock: "virtual",
@@ -142,7 +142,7 @@ impl Report {
             let _ = writeln!(t, "  {:<14}{ns:>5} ns  {}", step.name, step.what);
         }
         let _ = writeln!(t, "\n{}", out::bold("One run, step by step; * lies between the two clock reads"));
-        let _ = writeln!(t, "  {:<36}{}", "before", "after");
+        let _ = writeln!(t, "  {:<36}after", "before");
         let (before, after) = (lines(&self.timeline_before), lines(&self.timeline_after));
         for i in 0..before.len().max(after.len()) {
             let cell = |lines: &[String]| lines.get(i).cloned().unwrap_or_default();

@@ -241,8 +241,7 @@ impl Map {
     }
 
     /// Bytes of a value as the syscall side sees it: of per-CPU maps one value for each possible CPU, each
-    /// rounded up to
-    /// 8. Kernel: `bpf_map_value_size`, kernel/bpf/syscall.c.
+    /// rounded up to 8 bytes. Kernel: `bpf_map_value_size`, kernel/bpf/syscall.c.
     pub fn syscall_value_size(&self) -> usize {
         match self.attr.map_type {
             MapType::PercpuArray | MapType::PercpuHash => {
