@@ -6,8 +6,11 @@
 use std::sync::Arc;
 
 use filter::{Abort, BpfCtx, BpfFunc, BpfProg, Kconfig, ProgType, sched_clock};
-use percpu::{Cpu, IrqFlags, Pcpu, local_irq_restore, local_irq_save};
+use percpu::{
+    Cpu, IrqFlags, Pcpu, PerCpu, Task, local_irq_restore, local_irq_save, migrate_disable, migrate_enable,
+};
 use sync::host::Ordering::Relaxed;
+use sync::local::LocalU32;
 
 use crate::env::Env;
 use crate::errno::Errno;
@@ -83,5 +86,57 @@ impl<K: Kconfig> Env for OnCpu<'_, K> {
 
     fn local_irq_restore(&self, flags: usize) {
         local_irq_restore(self.cpu, IrqFlags::from_raw(flags));
+    }
+}
+
+/// The system call side of a machine: a task that reads and changes maps. Kernel: kernel/bpf/syscall.c.
+pub struct OnTask<'a, K: Kconfig>(pub &'a Task<K>);
+
+impl<K: Kconfig> OnTask<'_, K> {
+    fn prog_active(&self) -> &PerCpu<LocalU32> {
+        &K::globals(self.0.raw_cpu().globals()).bpf_prog_active
+    }
+}
+
+impl<K: Kconfig> Env for OnTask<'_, K> {
+    fn smp_processor_id(&self) -> u32 {
+        self.0.raw_cpu().smp_processor_id() as u32
+    }
+
+    fn ktime_get_ns(&self) -> u64 {
+        sched_clock(&self.0.migrate_disable())
+    }
+
+    fn get_prandom_u32(&self) -> u32 {
+        // No program asks: none runs here.
+        0
+    }
+
+    fn current_pid_tgid(&self) -> u64 {
+        u64::from(std::process::id()) << 32 | u64::from(self.0.pid().unsigned_abs())
+    }
+
+    fn current_comm(&self) -> [u8; 16] {
+        self.0.comm()
+    }
+
+    fn trace_printk(&self, _: &[u8]) {}
+
+    fn local_irq_save(&self) -> usize {
+        local_irq_save(self.0).into_raw()
+    }
+
+    fn local_irq_restore(&self, flags: usize) {
+        local_irq_restore(self.0, IrqFlags::from_raw(flags));
+    }
+
+    fn bpf_disable_instrumentation(&self) {
+        migrate_disable(self.0);
+        self.prog_active().this_cpu_inc_return(self.0.cpu());
+    }
+
+    fn bpf_enable_instrumentation(&self) {
+        self.prog_active().this_cpu_dec(self.0.cpu());
+        migrate_enable(self.0);
     }
 }

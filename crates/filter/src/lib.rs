@@ -23,8 +23,9 @@ use std::marker::PhantomData;
 
 use clock::SchedClock;
 use jump_label::{AtomicKey, StaticKey};
-use percpu::{Cpu, Machine, MachineError, NoSteps, Steps, Topology};
+use percpu::{Cpu, Machine, MachineError, NoSteps, Pcpu, PerCpu, Steps, Topology};
 use stats::Form;
+use sync::local::LocalU32;
 
 pub use clock::sched_clock;
 pub use prog::{Abort, BpfCtx, BpfFunc, BpfProg, BpfProgStats, ProgType};
@@ -45,12 +46,25 @@ pub trait Kconfig: stats::Kconfig {
 }
 
 /// This crate's machine-wide state.
-#[derive(Debug)]
 pub struct Globals<K: Kconfig> {
     /// The machine's clock.
     pub clock: K::Clock,
     /// Statistics are on. Kernel: `bpf_stats_enabled_key`, kernel/bpf/core.c.
     pub bpf_stats_enabled_key: K::StatsKey,
+    /// Above 0 where tracing programs must not run: a map operation of a system call is in progress, or one of them is.
+    /// Kernel: `bpf_prog_active`, kernel/bpf/syscall.c.
+    pub bpf_prog_active: PerCpu<LocalU32>,
+}
+
+impl<K: Kconfig> Globals<K> {
+    /// The state of a machine that has booted: statistics off.
+    ///
+    /// # Panics
+    /// If the host has no memory for one word a CPU.
+    pub fn new(pcpu: &Pcpu, clock: K::Clock, bpf_stats_enabled_key: K::StatsKey) -> Self {
+        let bpf_prog_active = pcpu.alloc(|_| LocalU32::new(0)).expect("a new machine has per-CPU memory");
+        Self { clock, bpf_stats_enabled_key, bpf_prog_active }
+    }
 }
 
 /// Whether statistics are on, laid out for off. Kernel: `static_branch_unlikely(&bpf_stats_enabled_key)`.
@@ -97,5 +111,5 @@ where
     S: StaticKey + Default + 'static,
     P: Steps,
 {
-    Machine::new(topology, steps, |_| Globals { clock, bpf_stats_enabled_key: S::default() })
+    Machine::new(topology, steps, |pcpu| Globals::new(pcpu, clock, S::default()))
 }

@@ -30,7 +30,7 @@ pub fn machine<F: Form>(
     stage: Arc<Stage>,
 ) -> Result<Machine<VirtualConfig<F>>, MachineError> {
     let clock = VirtualClock(stage.clone());
-    Machine::new(topology, stage, |_| Globals { clock, bpf_stats_enabled_key: AnnouncedKey::default() })
+    Machine::new(topology, stage, |pcpu| Globals::new(pcpu, clock, AnnouncedKey::default()))
 }
 
 /// The clock of a stage: the read itself takes the time it is charged.

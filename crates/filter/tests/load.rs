@@ -10,8 +10,8 @@ use sync::host::{AtomicBool, Ordering::Relaxed};
 use sync::local::{LocalU32, LocalU64};
 
 const CPUS: usize = 4;
-/// Runs on each CPU, those of interrupts not included. Debug builds are an order slower.
-const RUNS: u64 = if cfg!(debug_assertions) { 1_000_000 } else { 10_000_000 };
+/// Runs on each CPU, those of interrupts not included.
+const RUNS: u64 = 10_000_000;
 /// And where a reader looks on, which needs fewer.
 const WATCHED_RUNS: u64 = RUNS / 4;
 
