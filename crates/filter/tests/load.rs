@@ -45,7 +45,7 @@ fn machine<F: Form>() -> Machine<K<F>> {
     let m = Machine::<K<F>>::new(Topology::smp(CPUS), NoSteps, |pcpu| {
         let now = pcpu.alloc(|_| LocalU32::new(0)).unwrap();
         let nested = pcpu.alloc(|_| LocalU64::new(0)).unwrap();
-        Globals { clock: Ticks { now, nested }, bpf_stats_enabled_key: AtomicKey::new() }
+        Globals::new(pcpu, Ticks { now, nested }, AtomicKey::new())
     });
     let m = m.unwrap();
     m.globals().bpf_stats_enabled_key.slow_inc().unwrap();
