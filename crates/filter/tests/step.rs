@@ -43,15 +43,18 @@ fn lost_at<F: Form>(run: impl Fn(&Cpu<K<F>>, &BpfProg<K<F>>) + Sync) -> (u64, Ve
     m.boot(|smp| {
         smp.request_irq(Irq(0), |cpu| run(cpu, &prog)).unwrap();
         smp.run(0, |cpu| {
-            let steps = stepper::step(u64::MAX, raise, || run(cpu, &prog));
-            assert!(steps > 20, "the trap flag was not taken: {steps} steps");
-            let loses = |&at: &u64| {
-                let (served, before) = (m.interrupts(0).0, counted());
-                stepper::step(at, raise, || run(cpu, &prog));
-                assert_eq!(m.interrupts(0).0 - served, 1, "the interrupt at step {at} of {steps}");
-                counted() - before != 2
+            let (mut served, mut seen, mut lost) = (0, 0, Vec::new());
+            let check = |at| {
+                assert_eq!(m.interrupts(0).0 - served, 1, "the interrupt at step {at}");
+                let now = counted();
+                if now - seen != 2 {
+                    lost.push(at);
+                }
+                (served, seen) = (m.interrupts(0).0, now);
             };
-            (steps, (0..steps).filter(loses).collect())
+            let steps = stepper::at_every_instruction(raise, || run(cpu, &prog), check);
+            assert!(steps > 20, "the trap flag was not taken: {steps} steps");
+            (steps, lost)
         })
         .unwrap()
     })

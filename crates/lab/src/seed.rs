@@ -363,7 +363,8 @@ impl SetUp {
             self.reported_before_ns.median.max(self.real_before_ns.median).max(self.real_after_ns.median);
         let mut row = |what: &str, s: &Summary, note: &str| {
             let bar = out::bar(s.median, max, 24);
-            let _ = writeln!(t, "  {what:<22}{:>8.1} ns ±{:>5.1}  {bar:<24} {note}", s.median, s.spread());
+            let row = format!("  {what:<22}{:>8.1} ns ±{:>5.1}  {bar:<24} {note}", s.median, s.spread());
+            let _ = writeln!(t, "{}", row.trim_end());
         };
         row("reported, before", &self.reported_before_ns, "");
         row("reported, after", &self.reported_after_ns, &format!("{:+.1} %", -self.decrease_percent));

@@ -25,11 +25,26 @@ extern "C" fn on_trap(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
     }
 }
 
+/// Runs `code` once for each of its instructions, with `action` after that one, and `check` after each run; returns how many
+/// instructions there were.
+///
+/// Where the code ends is found as it runs: the number of its instructions may change (a branch goes another way once).
+pub(crate) fn at_every_instruction(action: impl Fn(), code: impl Fn(), mut check: impl FnMut(u64)) -> u64 {
+    for at in 0.. {
+        let stepped = step(at, &action, &code);
+        if stepped <= at {
+            return stepped;
+        }
+        check(at);
+    }
+    unreachable!("the code does not end");
+}
+
 /// Runs `code` instruction by instruction and does `action` after the `at`-th; returns how many were stepped: all of them
 /// if `action` was not done.
 ///
 /// Takes SIGTRAP; steps only the calling thread.
-pub(crate) fn step(at: u64, action: impl Fn(), code: impl FnOnce()) -> u64 {
+fn step(at: u64, action: &dyn Fn(), code: &dyn Fn()) -> u64 {
     // SAFETY: plain data.
     let mut act: libc::sigaction = unsafe { std::mem::zeroed() };
     let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = on_trap;
@@ -37,7 +52,6 @@ pub(crate) fn step(at: u64, action: impl Fn(), code: impl FnOnce()) -> u64 {
     act.sa_flags = libc::SA_SIGINFO;
     // SAFETY: the handler touches thread-locals and calls the action, which the caller makes async-signal-safe.
     assert_eq!(unsafe { libc::sigaction(libc::SIGTRAP, &act, std::ptr::null_mut()) }, 0);
-    let action: &dyn Fn() = &action;
     // SAFETY: only the lifetime changes; it is taken back below, before `action` goes.
     ACTION.set(Some(unsafe { std::mem::transmute::<*const dyn Fn(), *const (dyn Fn() + 'static)>(action) }));
     STEPS.set(0);
