@@ -109,20 +109,6 @@ pub enum ProgType {
     Ext,
 }
 
-impl ProgType {
-    /// The name that bpftool prints.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::SocketFilter => "socket_filter",
-            Self::RawTracepoint => "raw_tracepoint",
-            Self::Tracing | Self::TraceIter => "tracing",
-            Self::Lsm | Self::LsmCgroup => "lsm",
-            Self::StructOps => "struct_ops",
-            Self::Ext => "ext",
-        }
-    }
-}
-
 /// A loaded program. Kernel: `struct bpf_prog`.
 pub struct BpfProg<K: Kconfig> {
     /// What runs.

@@ -70,12 +70,8 @@ fn before<F: Form>(cpu: &Cpu<K<F>>, prog: &BpfProg<K<F>>) {
     history::before_f941eadd8d6d::bpf_prog_run(&off, prog, &mut BpfCtx::default());
 }
 
-/// Both tests share the SIGTRAP handler, and under `cargo test` the process.
-static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
 #[test]
 fn no_form_of_today_loses_a_run_at_any_instruction() {
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
     for (form, (steps, lost)) in [
         ("64-bit", lost_at::<Bits64>(present)),
         ("32-bit", lost_at::<Bits32>(present)),
@@ -88,7 +84,6 @@ fn no_form_of_today_loses_a_run_at_any_instruction() {
 
 #[test]
 fn before_irqsave_the_32_bit_form_lost_runs_at_some_instructions() {
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
     let (steps, lost) = lost_at::<Bits32>(before);
     println!("before f941eadd8d6d: {steps} instructions, lost at {lost:?}");
     assert!(!lost.is_empty(), "of {steps} instructions none lost a run: the other test proves nothing");
@@ -98,7 +93,6 @@ fn before_irqsave_the_32_bit_form_lost_runs_at_some_instructions() {
 
 #[test]
 fn the_time_of_stepped_runs_is_whole() {
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
     let m = filter::machine::<Bits32, _, AtomicKey, _>(Topology::smp(1), NoSteps, Ticks(LocalU64::new(0)))
         .unwrap();
     m.globals().bpf_stats_enabled_key.slow_inc().unwrap();

@@ -30,6 +30,7 @@ mod imp;
 
 pub mod host;
 pub mod mem;
+mod panic;
 
 #[cfg(loom)]
 pub use imp::model;

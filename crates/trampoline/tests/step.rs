@@ -7,8 +7,6 @@
 #[path = "../../percpu/tests/stepper/mod.rs"]
 mod stepper;
 
-use std::sync::Mutex;
-
 use filter::clock::SchedClock;
 use filter::{BpfCtx, BpfProg, Config, ProgType, bpf_prog_get_stats};
 use jump_label::{AtomicKey, StaticKey};
@@ -27,9 +25,6 @@ impl SchedClock for Ticks {
 }
 
 type K<F> = Config<F, Ticks>;
-
-/// Both tests share the SIGTRAP handler, and under `cargo test` the process.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn machine<F: Form>() -> (Machine<K<F>>, BpfProg<K<F>>) {
     let m =
@@ -67,7 +62,6 @@ fn every_boundary<F: Form>() -> (u64, u64) {
 
 #[test]
 fn at_every_instruction_the_interrupt_runs_or_counts_a_miss() {
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
     for (form, (steps, refused)) in [
         ("64-bit", every_boundary::<Bits64>()),
         ("32-bit", every_boundary::<Bits32>()),
@@ -102,7 +96,6 @@ fn update_loses<F: Form>(update: impl Fn(&Cpu<K<F>>, &BpfProg<K<F>>) + Sync) -> 
 
 #[test]
 fn the_update_loses_nothing_and_before_irqsave_it_did() {
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
     fn old<F: Form>(cpu: &Cpu<K<F>>, prog: &BpfProg<K<F>>) {
         history::before_d979617aa84d::update_prog_stats(&cpu.preempt_disable(), prog, 5);
     }

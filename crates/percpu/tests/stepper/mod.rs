@@ -1,6 +1,7 @@
 //! Single-steps code by the x86 trap flag and does something at the n-th instruction. Shared by the step tests.
 
 use std::cell::Cell;
+use std::sync::Mutex;
 
 thread_local! {
     static STEPS: Cell<u64> = const { Cell::new(0) };
@@ -9,6 +10,9 @@ thread_local! {
 }
 
 const TRAP_FLAG: i64 = 0x100;
+
+/// SIGTRAP has one handler a process, and under `cargo test` tests share the process.
+static SIGTRAP: Mutex<()> = Mutex::new(());
 
 extern "C" fn on_trap(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let n = STEPS.get();
@@ -30,6 +34,7 @@ extern "C" fn on_trap(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
 ///
 /// Where the code ends is found as it runs: the number of its instructions may change (a branch goes another way once).
 pub(crate) fn at_every_instruction(action: impl Fn(), code: impl Fn(), mut check: impl FnMut(u64)) -> u64 {
+    let _sigtrap = SIGTRAP.lock().unwrap_or_else(|e| e.into_inner());
     for at in 0.. {
         let stepped = step(at, &action, &code);
         if stepped <= at {

@@ -1,13 +1,11 @@
 //! Scoped threads, explored. A worker is a thread a job; a promise is kept through loom's channel.
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::io;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
-/// What a panic carried.
-pub type Payload = Box<dyn Any + Send + 'static>;
+pub use crate::panic::{Payload, panic_message};
 
 type Handle = loom::thread::JoinHandle<()>;
 
@@ -183,15 +181,6 @@ impl<T> Pending<T> {
 /// Never.
 pub fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Payload> {
     Ok(f())
-}
-
-/// A panic's payload as text.
-pub fn panic_message(payload: &(dyn Any + Send)) -> &str {
-    payload
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| payload.downcast_ref::<&str>().copied())
-        .unwrap_or("a panic without a message")
 }
 
 /// Lets another thread run.

@@ -4,14 +4,12 @@
 //! layers above use to hand work to a CPU; here it is one thread that waits on a channel, in a model it is a thread a
 //! job.
 
-use std::any::Any;
 use std::io;
 use std::marker::PhantomData;
 
 use crossbeam::channel;
 
-/// What a panic carried.
-pub type Payload = Box<dyn Any + Send + 'static>;
+pub use crate::panic::{Payload, panic_message};
 
 /// Where threads can be spawned that borrow from outside; all have ended when [`scope`] returns.
 #[derive(Clone, Copy)]
@@ -122,15 +120,6 @@ impl<T> Pending<T> {
 /// What `f` panicked with.
 pub fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Payload> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(f))
-}
-
-/// A panic's payload as text.
-pub fn panic_message(payload: &(dyn Any + Send)) -> &str {
-    payload
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| payload.downcast_ref::<&str>().copied())
-        .unwrap_or("a panic without a message")
 }
 
 /// Lets another thread of the host run, while waiting for it.
