@@ -1,5 +1,7 @@
 //! The project's own tasks, as `cargo xtask TASK`. The doc comments of [`Task`] are the help text.
 
+mod audit;
+mod counterexample;
 mod lint;
 mod models;
 mod readme;
@@ -28,7 +30,7 @@ struct Cli {
     task: Task,
 }
 
-#[derive(Clone, Copy, Subcommand)]
+#[derive(Clone, Subcommand)]
 enum Task {
     /// Runs all tests: debug, release, the examples in the docs, and the README's checked blocks.
     ///
@@ -50,9 +52,18 @@ enum Task {
         /// Weakens each ordering and drops each fence in turn, and shows which model notices.
         #[arg(long, conflicts_with_all = ["full", "repin"])]
         audit: bool,
-        /// Pins the numbers of executions anew, and shows old and new.
+        /// Pins the numbers of executions and the counterexamples anew, and shows old and new.
         #[arg(long)]
         repin: bool,
+        /// Shows the counterexample of a model that must fail, or that failed; without a name, which there are.
+        #[arg(long, value_name = "MODEL", num_args = 0..=1, conflicts_with_all = ["full", "repin", "audit"])]
+        show: Option<Option<String>>,
+        /// Runs the execution in which a model failed once more, alone, and shows it.
+        #[arg(long, value_name = "MODEL", conflicts_with_all = ["full", "repin", "audit", "show"])]
+        replay: Option<String>,
+        /// Writes what is shown, or the first failure, as a page to FILE.
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["repin", "audit"])]
+        html: Option<PathBuf>,
     },
     /// Runs the commands that README.md names in `<!-- run: -->` and `<!-- check: -->`, and writes down their output.
     Readme,
@@ -105,8 +116,20 @@ fn run(task: Task) -> Result<bool> {
             test::run(&sh, &mut report)?;
         }
         Task::Tidy => report.step("tidy", || tidy::check(&sh.current_dir()))?,
-        Task::Loom { audit: true, .. } => models::audit(&sh, &mut report)?,
-        Task::Loom { full, repin, .. } => models::all(&sh, &mut report, models::Options { full, repin })?,
+        Task::Loom { audit: true, .. } => audit::run(&sh, &mut report)?,
+        Task::Loom { show: Some(model), html, .. } => {
+            return counterexample::show(&sh, model.as_deref(), html.as_deref()).map(|()| true);
+        }
+        Task::Loom { replay: Some(model), html, .. } => {
+            return counterexample::replay(&sh, &model, html.as_deref()).map(|()| true);
+        }
+        Task::Loom { full, repin, html, .. } => {
+            counterexample::forget(&sh);
+            models::all(&sh, &mut report, models::Options { full, repin })?;
+            if let Some(html) = html {
+                counterexample::page_of_failure(&sh, &html)?;
+            }
+        }
         Task::Readme => return readme::rewrite(&sh).map(|()| true),
     }
     report.finish()

@@ -3,7 +3,7 @@
 mod facade;
 mod kernel;
 mod layout;
-mod ordering;
+pub(crate) mod ordering;
 mod text;
 
 use std::fmt;

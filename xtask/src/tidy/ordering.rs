@@ -44,7 +44,7 @@ pub(super) fn has_reason(path: &str, text: &str) -> Vec<Finding> {
 }
 
 /// The orderings stronger than Relaxed and the fences that `code` uses, and where.
-fn strong(code: &str) -> Vec<(usize, &str)> {
+pub(crate) fn strong(code: &str) -> Vec<(usize, &str)> {
     const ORDERINGS: &[&str] = &["Acquire", "Release", "AcqRel", "SeqCst"];
     const FENCES: &[&str] = &["smp_wmb", "smp_rmb", "smp_mb", "fence"];
     let mut found = Vec::new();
@@ -62,6 +62,20 @@ fn strong(code: &str) -> Vec<(usize, &str)> {
         }
     }
     found
+}
+
+/// The words of the comment that says why an ordering on `line` (from 0) is as it is.
+pub(crate) fn reason(source: &Source, line: usize) -> Option<String> {
+    let comments: Vec<&str> = source.comments.lines().collect();
+    let first = (line.saturating_sub(REACH)..=line).rev().find(|&l| is_reason(comments[l]))?;
+    let words = comments[first..=line].iter().map(|c| c.trim().trim_start_matches('/').trim());
+    let text = words.filter(|c| !c.is_empty()).collect::<Vec<_>>().join(" ");
+    Some(
+        text.split_once("ORDERING")
+            .map_or(text.as_str(), |(_, why)| why.split_once(':').map_or(why, |w| w.1))
+            .trim()
+            .to_owned(),
+    )
 }
 
 /// Whether a word after `before` begins a statement or follows a visibility.
@@ -290,25 +304,25 @@ mod tests {
 
     #[test]
     fn a_reason_near_is_enough() {
-        assert_eq!(reason("// ORDERING: Acquire; pairs with `b`.\na.load(Acquire);\n"), []);
-        assert_eq!(reason("// ORDERING (host): pairs with `b`.\na.load(Acquire);\n"), []);
-        assert_eq!(reason("a.load(SeqCst); // rule 2 of `irq`\n"), []);
-        assert_eq!(reason("// ORDERING: why.\n\n\n\n\n\nsmp_rmb();\n"), []);
+        assert!(reason("// ORDERING: Acquire; pairs with `b`.\na.load(Acquire);\n").is_empty());
+        assert!(reason("// ORDERING (host): pairs with `b`.\na.load(Acquire);\n").is_empty());
+        assert!(reason("a.load(SeqCst); // rule 2 of `irq`\n").is_empty());
+        assert!(reason("// ORDERING: why.\n\n\n\n\n\nsmp_rmb();\n").is_empty());
         assert_eq!(reason("// ORDERING: why.\n\n\n\n\n\n\nsmp_rmb();\n"), [8]);
         assert_eq!(reason("let s = \"ORDERING\";\nsmp_rmb();\n"), [2]);
     }
 
     #[test]
     fn no_ordering_no_reason() {
-        assert_eq!(reason("a.load(Relaxed); // Acquire would do\n"), []);
+        assert!(reason("a.load(Relaxed); // Acquire would do\n").is_empty());
         assert_eq!(
             reason("use x::Ordering::{\n    Acquire, Release,\n};\npub(crate) use y::{A, SeqCst};\n"),
-            []
+            [0_usize; 0]
         );
-        assert_eq!(reason("pub fn smp_wmb() {}\nstruct Acquire;\nimpl Read for Acquire {}\n"), []);
-        assert_eq!(reason("fn a() {}\n#[cfg(test)]\nmod tests {\n    fn b() { fence(SeqCst) }\n}\n"), []);
-        assert_eq!(has_reason("crates/sync/src/a.rs", "fence(SeqCst);\n"), []);
-        assert_eq!(has_reason("crates/stats/tests/a.rs", "fence(SeqCst);\n"), []);
+        assert!(reason("pub fn smp_wmb() {}\nstruct Acquire;\nimpl Read for Acquire {}\n").is_empty());
+        assert!(reason("fn a() {}\n#[cfg(test)]\nmod tests {\n    fn b() { fence(SeqCst) }\n}\n").is_empty());
+        assert!(has_reason("crates/sync/src/a.rs", "fence(SeqCst);\n").is_empty());
+        assert!(has_reason("crates/stats/tests/a.rs", "fence(SeqCst);\n").is_empty());
     }
 
     /// The lines with findings if function `a` holds `comment` and `Line::handle` in another file holds `back`.
@@ -330,20 +344,20 @@ mod tests {
         for name in ["handle", "irq::handle", "Line::handle", "percpu::irq::handle", "handle()"] {
             assert_eq!(
                 paired(&format!("// ORDERING: Release; pairs with the load in `{name}`; so."), BACK),
-                [],
+                [0_usize; 0],
                 "{name}"
             );
         }
-        assert_eq!(paired("// ORDERING (host): this and\n// that; pairs with\n// `handle`.", BACK), []);
-        assert_eq!(paired("fence(Release); // ORDERING: pairs with `handle`.", BACK), []);
-        assert_eq!(paired("// ORDERING: pairs with `a` itself.", ""), []);
+        assert!(paired("// ORDERING (host): this and\n// that; pairs with\n// `handle`.", BACK).is_empty());
+        assert!(paired("fence(Release); // ORDERING: pairs with `handle`.", BACK).is_empty());
+        assert!(paired("// ORDERING: pairs with `a` itself.", "").is_empty());
     }
 
     #[test]
     fn no_partner_needed() {
-        assert_eq!(paired("// This pairs with `gone`.\n// And an ORDERING pairs with `gone`.", ""), []);
-        assert_eq!(paired("// ORDERING: Relaxed; nobody else looks.", ""), []);
-        assert_eq!(paired("// ORDERING: Relaxed; pairs with none: only\n// a hint.", ""), []);
+        assert!(paired("// This pairs with `gone`.\n// And an ORDERING pairs with `gone`.", "").is_empty());
+        assert!(paired("// ORDERING: Relaxed; nobody else looks.", "").is_empty());
+        assert!(paired("// ORDERING: Relaxed; pairs with none: only\n// a hint.", "").is_empty());
     }
 
     #[test]
@@ -369,7 +383,7 @@ mod tests {
 
     #[test]
     fn a_rule_stands_for_the_way_back() {
-        assert_eq!(paired("// ORDERING: rule 2 of `irq`, pairs with `handle`.", ""), []);
+        assert!(paired("// ORDERING: rule 2 of `irq`, pairs with `handle`.", "").is_empty());
         assert_eq!(paired("// ORDERING: rule 2 of `irq`, pairs with `gone`.", ""), [3]);
     }
 

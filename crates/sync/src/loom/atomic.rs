@@ -10,7 +10,9 @@ pub use std::sync::atomic::Ordering;
 
 use loom::sync::atomic;
 
-use super::model::{Op, log, ordering, point};
+use super::log::{Op, new_id, owned, word};
+use super::model::point;
+use super::weaken::ordering;
 
 /// A 32-bit word as the sequence counter and the counters' halves use it.
 pub trait Word: Send + Sync {
@@ -34,41 +36,40 @@ macro_rules! atomic_word {
         pub struct $name {
             word: atomic::$name,
             name: &'static str,
+            /// Not the address: words move until they are shared.
+            id: usize,
         }
 
         impl $name {
             /// A new word called `name` that holds `v`.
             #[track_caller]
             pub fn new(name: &'static str, v: $int) -> Self {
-                Self { word: atomic::$name::new(v), name }
+                Self { word: atomic::$name::new(v), name, id: new_id() }
             }
 
-            fn id(&self) -> usize {
-                std::ptr::from_ref(self).addr()
-            }
-
-            fn log(&self, op: Op, v: $int, order: Option<Ordering>, at: &'static Location<'static>) {
-                log(op, self.name, self.id(), v as u64, order, at);
+            fn log(&self, op: Op, v: $int, order: Ordering, at: &'static Location<'static>) {
+                word(op, self.name, self.id, v as u64, order, at);
             }
 
             /// Reads the word.
             #[track_caller]
             pub fn load(&self, order: Ordering) -> $int {
                 let at = Location::caller();
-                point();
-                let order = ordering(Op::Load, order, at);
+                point(at);
+                let order = ordering(order, at);
                 let v = self.word.load(order);
-                self.log(Op::Load, v, Some(order), at);
+                self.log(Op::Load, v, order, at);
                 v
             }
 
             /// Reads the word as its only writer: no scheduling point.
             #[track_caller]
             pub fn load_own(&self) -> $int {
-                point();
+                let at = Location::caller();
+                point(at);
                 // SAFETY: loom checks for a racing store and panics; it does not misbehave.
-                let v = unsafe { self.word.unsync_load() };
-                self.log(Op::Own, v, None, Location::caller());
+                let v = owned(self.name, at, || unsafe { self.word.unsync_load() });
+                self.log(Op::Own, v, Ordering::Relaxed, at);
                 v
             }
 
@@ -76,20 +77,20 @@ macro_rules! atomic_word {
             #[track_caller]
             pub fn store(&self, v: $int, order: Ordering) {
                 let at = Location::caller();
-                point();
-                let order = ordering(Op::Store, order, at);
+                point(at);
+                let order = ordering(order, at);
                 self.word.store(v, order);
-                self.log(Op::Store, v, Some(order), at);
+                self.log(Op::Store, v, order, at);
             }
 
             /// Adds, wrapping, and returns what the word held.
             #[track_caller]
             pub fn fetch_add(&self, v: $int, order: Ordering) -> $int {
                 let at = Location::caller();
-                point();
-                let order = ordering(Op::Rmw, order, at);
+                point(at);
+                let order = ordering(order, at);
                 let old = self.word.fetch_add(v, order);
-                self.log(Op::Rmw, old.wrapping_add(v), Some(order), at);
+                self.log(Op::Rmw, old.wrapping_add(v), order, at);
                 old
             }
 
@@ -97,10 +98,10 @@ macro_rules! atomic_word {
             #[track_caller]
             pub fn fetch_sub(&self, v: $int, order: Ordering) -> $int {
                 let at = Location::caller();
-                point();
-                let order = ordering(Op::Rmw, order, at);
+                point(at);
+                let order = ordering(order, at);
                 let old = self.word.fetch_sub(v, order);
-                self.log(Op::Rmw, old.wrapping_sub(v), Some(order), at);
+                self.log(Op::Rmw, old.wrapping_sub(v), order, at);
                 old
             }
 
@@ -117,12 +118,12 @@ macro_rules! atomic_word {
                 failure: Ordering,
             ) -> Result<$int, $int> {
                 let at = Location::caller();
-                point();
-                let success = ordering(Op::Rmw, success, at);
+                point(at);
+                let success = ordering(success, at);
                 let r = self.word.compare_exchange(current, new, success, failure);
                 match r {
-                    Ok(_) => self.log(Op::Rmw, new, Some(success), at),
-                    Err(found) => self.log(Op::Load, found, Some(failure), at),
+                    Ok(_) => self.log(Op::Rmw, new, success, at),
+                    Err(found) => self.log(Op::Load, found, failure, at),
                 }
                 r
             }
@@ -156,10 +157,11 @@ impl AtomicU64 {
     /// Adds as the only writing CPU: a load of its own and a store, with no interrupt in between.
     #[track_caller]
     pub fn add_own(&self, v: u64) {
-        point();
+        let at = Location::caller();
+        point(at);
         // SAFETY: as in `load_own`.
-        let v = unsafe { self.word.unsync_load() }.wrapping_add(v);
+        let v = owned(self.name, at, || unsafe { self.word.unsync_load() }).wrapping_add(v);
         self.word.store(v, Ordering::Relaxed);
-        self.log(Op::Store, v, Some(Ordering::Relaxed), Location::caller());
+        self.log(Op::Store, v, Ordering::Relaxed, at);
     }
 }

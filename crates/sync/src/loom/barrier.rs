@@ -3,13 +3,19 @@
 use std::panic::Location;
 
 use super::atomic::Ordering;
-use super::model::{fence_at, point};
+use super::model::point;
+use super::{log, weaken};
 
 /// Orders all memory accesses before it with all after it, as `order` says.
 #[track_caller]
 pub fn fence(order: Ordering) {
-    point();
-    fence_at(order, Location::caller());
+    let at = Location::caller();
+    point(at);
+    let order = weaken::fence(order, at);
+    if let Some(order) = order {
+        loom::sync::atomic::fence(order);
+    }
+    log::fence(order, at);
 }
 
 /// Kernel: `smp_wmb`.

@@ -36,18 +36,21 @@ local_word!(LocalUsize, usize);
 
 impl LocalU32 {
     /// Adds `v`, wrapping, and returns the new value, as one step.
+    #[track_caller]
     pub fn add_return(&self, v: u32) -> u32 {
-        super::model::point();
+        super::model::point(std::panic::Location::caller());
         self.0.set(self.0.get().wrapping_add(v));
         self.0.get()
     }
 
     /// Adds 1 and returns the new value, as one step.
+    #[track_caller]
     pub fn inc_return(&self) -> u32 {
         self.add_return(1)
     }
 
     /// Subtracts 1 as one step.
+    #[track_caller]
     pub fn dec(&self) {
         self.add_return(u32::MAX);
     }

@@ -13,5 +13,8 @@ pub mod atomic;
 pub mod barrier;
 pub mod irq;
 pub mod local;
+mod log;
 pub mod model;
+mod pins;
 pub mod thread;
+mod weaken;

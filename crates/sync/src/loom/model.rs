@@ -1,65 +1,41 @@
 //! The harness of models: what they must reach, how many executions they explore, and, when one fails, what happened.
 //!
 //! A model that explores one execution passes everything. So each model states the outcomes that it must [`reach`], and the
-//! exact number of its executions is pinned in `tests/loom_pins.txt` beside it (loom is deterministic: a number that changed
-//! is a question; `LOOM_REPIN=1` answers it on purpose and shows old and new). A model of something wrong states the
-//! [`invariant`] that must break. loom's silent limits are not used.
+//! exact number of its executions is pinned beside it (loom is deterministic: a number that changed is a question;
+//! `LOOM_REPIN=1` answers it on purpose and shows old and new). A model of something wrong states the [`invariant`] that
+//! must break, and its shortest counterexample is kept in the tree. loom's silent limits are not used.
 //!
-//! A failure prints a swim-lane: one column a thread, one row an operation, with value, ordering and source line; a load
-//! that saw an old value shows the newest one beside it.
+//! A failure prints a timeline: one column a thread and one for its interrupts, one row an operation, with value, ordering
+//! and source line; a load that saw an old value shows the newest one beside it. The failing execution is kept, so that
+//! `cargo xtask loom --replay MODEL` runs it again, alone.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt::Write as _;
+use std::collections::{BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
-use super::atomic::Ordering;
+use timeline::Timeline;
 
-/// An operation's kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// A load.
-    Load,
-    /// A load by the only writer.
-    Own,
-    /// A store.
-    Store,
-    /// A read-modify-write.
-    Rmw,
-    /// A fence.
-    Fence,
-    /// A remark of the model.
-    Note,
-}
-
-struct Event {
-    thread: String,
-    op: Op,
-    object: &'static str,
-    value: u64,
-    order: Option<Ordering>,
-    /// The newest value, if a load saw an older one.
-    newest: Option<u64>,
-    note: String,
-    at: &'static Location<'static>,
-}
-
-#[derive(Default)]
-struct Execution {
-    events: Vec<Event>,
-    newest: HashMap<usize, u64>,
-    spins: u32,
-}
+use super::{log, pins, weaken};
 
 thread_local! {
-    static EXECUTION: RefCell<Execution> = RefCell::default();
     static REACHED: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
+    static SPINS: Cell<u32> = const { Cell::new(0) };
     /// Of each thread that has one: how many operations until its interrupt, and how many it made.
     static POINTS: RefCell<HashMap<loom::thread::ThreadId, (u64, u64)>> = RefCell::default();
     static INTERRUPTS: Cell<bool> = const { Cell::new(false) };
-    static WEAKENED: RefCell<Option<(String, Option<Ordering>)>> = const { RefCell::new(None) };
+    static SHORTEST: RefCell<Option<Shortest>> = const { RefCell::new(None) };
+}
+
+/// The search for the shortest execution that breaks an invariant.
+struct Shortest {
+    title: String,
+    invariant: &'static str,
+    /// Whether this execution broke it already: what it does after that says nothing.
+    broken: bool,
+    found: Option<Timeline>,
 }
 
 /// How often a model may spin in one execution before that is called stuck.
@@ -68,8 +44,17 @@ const MAX_SPINS: u32 = 8;
 /// The invariant that a reader waits for a writer that is to come again.
 pub const STUCK: &str = "stuck";
 
-/// A point at which an interrupt may come.
-pub(super) fn point() {
+/// The invariant that a word which its owner reads as its own has no other writer. loom sees it break.
+pub const ONE_WRITER: &str = "one-writer";
+
+/// The root of the workspace.
+pub(super) fn workspace() -> PathBuf {
+    let package = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("run by cargo"));
+    package.ancestors().nth(2).expect("packages are in crates/").to_path_buf()
+}
+
+/// A point at which an interrupt may come: before the operation `at`.
+pub(super) fn point(at: &'static Location<'static>) {
     if !INTERRUPTS.get() || std::thread::panicking() {
         return;
     }
@@ -84,10 +69,11 @@ pub(super) fn point() {
     if now {
         let line = super::irq::current();
         if !line.is_null() {
-            note("-> interrupt");
+            log::interrupt_begins();
+            log::note("interrupt, before this".into(), at);
             // SAFETY: attached and not detached, so it is live and its function expects it.
             unsafe { ((*line).on_interrupt)(line) };
-            note("<- interrupt");
+            log::interrupt_ends();
         }
     }
 }
@@ -103,62 +89,10 @@ pub fn points_made() -> u64 {
     POINTS.with_borrow(|points| points.get(&loom::thread::current().id()).map_or(0, |p| p.1))
 }
 
-/// The ordering that an operation is done with: its own, or a weaker one if this site is the one that is weakened.
-pub(super) fn ordering(_: Op, order: Ordering, at: &'static Location<'static>) -> Ordering {
-    weakened(at).flatten().unwrap_or(order)
-}
-
-/// A fence, unless this site is the one that is dropped.
-pub(super) fn fence_at(order: Ordering, at: &'static Location<'static>) {
-    match weakened(at) {
-        None => loom::sync::atomic::fence(order),
-        Some(None) => {}
-        Some(Some(weaker)) => loom::sync::atomic::fence(weaker),
-    }
-    log(Op::Fence, "", 0, 0, Some(order), at);
-}
-
-fn weakened(at: &'static Location<'static>) -> Option<Option<Ordering>> {
-    WEAKENED.with_borrow(|w| w.as_ref().filter(|(site, _)| is_at(at, site)).map(|(_, order)| *order))
-}
-
-/// Whether `at` is `site`: the end of a file's path, a colon, a line.
-fn is_at(at: &Location<'_>, site: &str) -> bool {
-    site.rsplit_once(':')
-        .is_some_and(|(file, line)| at.file().ends_with(file) && line == at.line().to_string())
-}
-
-pub(super) fn log(
-    op: Op,
-    object: &'static str,
-    id: usize,
-    value: u64,
-    order: Option<Ordering>,
-    at: &'static Location<'static>,
-) {
-    if std::thread::panicking() {
-        return;
-    }
-    let thread = thread_name();
-    EXECUTION.with_borrow_mut(|e| {
-        let newest = e.newest.get(&id).copied().filter(|n| op == Op::Load && *n != value);
-        if matches!(op, Op::Store | Op::Rmw) {
-            e.newest.insert(id, value);
-        }
-        e.events.push(Event { thread, op, object, value, order, newest, note: String::new(), at });
-    });
-}
-
-/// Remarks on what happens, for the swim-lane.
+/// Remarks on what happens, for the timeline.
 #[track_caller]
 pub fn note(text: impl Into<String>) {
-    let (thread, note, at) = (thread_name(), text.into(), Location::caller());
-    let event = Event { thread, op: Op::Note, object: "", value: 0, order: None, newest: None, note, at };
-    EXECUTION.with_borrow_mut(|e| e.events.push(event));
-}
-
-fn thread_name() -> String {
-    loom::thread::current().name().unwrap_or("main").to_owned()
+    log::note(text.into(), Location::caller());
 }
 
 /// Says that this execution reached an outcome.
@@ -172,7 +106,27 @@ pub fn reach(outcome: impl Into<String>) {
 /// If it does not hold.
 #[track_caller]
 pub fn invariant(name: &str, holds: bool, what: impl FnOnce() -> String) {
-    assert!(holds, "[{name}] {}", what());
+    if holds {
+        return;
+    }
+    let broken = format!("[{name}] {}", what());
+    // While the shortest counterexample is searched for, the execution goes on to its end.
+    assert!(is_searched(&broken), "{broken}");
+}
+
+/// Keeps the execution so far if it is the shortest that breaks what is searched for; whether there is a search.
+fn is_searched(broken: &str) -> bool {
+    SHORTEST.with_borrow_mut(|search| {
+        let Some(s) = search else { return false };
+        let shorter = s.found.as_ref().is_none_or(|t| log::len() < t.rows.len());
+        if name_of(broken) == Some(s.invariant) && !s.broken {
+            if shorter {
+                s.found = Some(log::timeline(&s.title, broken));
+            }
+            s.broken = true;
+        }
+        true
+    })
 }
 
 /// A thread has spun once more.
@@ -180,43 +134,41 @@ pub fn invariant(name: &str, holds: bool, what: impl FnOnce() -> String) {
 /// # Panics
 /// With the invariant [`STUCK`], if that was once too often.
 pub(super) fn spun() {
-    let spins = EXECUTION.with_borrow_mut(|e| {
-        e.spins += 1;
-        e.spins
-    });
-    invariant(STUCK, spins <= MAX_SPINS, || {
-        "a reader spins for a writer that cannot come: it sits on top of it".into()
-    });
+    SPINS.set(SPINS.get() + 1);
+    assert!(
+        SPINS.get() <= MAX_SPINS,
+        "[{STUCK}] a reader spins for a writer that cannot come: it sits on top of it"
+    );
 }
 
 /// A model: what it is called, how far it is explored, and what must come of it.
 pub struct Model {
     /// Pattern, and what is expected.
-    pub name: &'static str,
-    /// How many preemptions the quick set explores; `None`: all. The full set (`LOOM_FULL=1`) always explores all.
-    pub quick: Option<usize>,
-    /// The same for the full set, for models that are too large.
-    pub full: Option<usize>,
+    name: &'static str,
+    /// How many preemptions the quick set explores.
+    quick: usize,
+    /// The same for the full set (`LOOM_FULL=1`); `None`: all.
+    full: Option<usize>,
     /// Outcomes that must be reached.
-    pub reach: &'static [&'static str],
+    reach: &'static [&'static str],
     /// The invariant that must break; `None`: none may.
-    pub breaks: Option<&'static str>,
+    breaks: Option<&'static str>,
 }
 
 impl Model {
     /// A model in which nothing may break.
     pub const fn holds(name: &'static str, reach: &'static [&'static str]) -> Self {
-        Self { name, quick: Some(2), full: None, reach, breaks: None }
+        Self { name, quick: 2, full: None, reach, breaks: None }
     }
 
     /// A model in which `invariant` must break.
     pub const fn breaks(name: &'static str, invariant: &'static str) -> Self {
-        Self { name, quick: Some(2), full: None, reach: &[], breaks: Some(invariant) }
+        Self { name, quick: 2, full: None, reach: &[], breaks: Some(invariant) }
     }
 
     /// The same, and the quick set explores this many preemptions instead of 2.
     pub const fn quick(self, quick: usize) -> Self {
-        Self { quick: Some(quick), ..self }
+        Self { quick, ..self }
     }
 
     /// The same, and the full set explores this many preemptions only.
@@ -227,161 +179,196 @@ impl Model {
     /// Explores `body` and checks what must come of it.
     ///
     /// # Panics
-    /// If something else came of it: the message says what, with the swim-lane of the execution that shows it.
+    /// If something else came of it: the message says what, with the timeline of the execution that shows it.
     pub fn check(&self, body: impl Fn() + Send + Sync + 'static) {
-        let found = self.explore(body);
-        let set = if full() { "full" } else { "quick" };
+        let body: Body = Arc::new(body);
+        if let Some(replayed) = std::env::var_os("LOOM_REPLAY") {
+            if replayed == self.name {
+                self.replay(&body);
+            }
+            return;
+        }
+        let (set, bound) = if full() { ("full", self.full) } else { ("quick", Some(self.quick)) };
+        let start = Instant::now();
+        let found = explore(self.name, bound, None, &body);
         let reached: Vec<_> = found.reached.iter().map(String::as_str).collect();
         println!(
             "model {:<58} {set:<5} {:>8} executions {:>7.2} s  {}",
             self.name,
             found.executions,
-            found.seconds,
-            found.broken.as_deref().map_or_else(|| reached.join(", "), |b| format!("breaks {b}"))
+            start.elapsed().as_secs_f64(),
+            found.broken().map_or_else(|| reached.join(", "), |b| format!("breaks {b}"))
         );
-        if let (true, Some(broken), None) = (weakened_run(), &found.broken, self.breaks) {
+        if weaken::met() {
+            println!("met by {}", self.name);
+        }
+        if let (true, Some(broken), None) = (weaken::is_changed(), found.broken(), self.breaks) {
             println!("killed by {} after {} executions: {broken}", self.name, found.executions);
         }
         match (&found.failure, self.breaks) {
-            (Some(failure), None) => panic!("{}: {failure}", self.name),
-            (None, Some(invariant)) => panic!("{}: [{invariant}] should have broken and did not", self.name),
-            (Some(failure), Some(invariant)) => assert!(
-                found.broken.as_deref() == Some(invariant),
-                "{}: [{invariant}] should have broken, and this did: {failure}",
-                self.name
-            ),
             (None, None) => {}
+            (Some(_), Some(invariant)) if found.broken() == Some(invariant) => {}
+            (Some(_), _) => self.failed(&found, bound, &body),
+            (None, Some(invariant)) => panic!("{}: [{invariant}] should have broken and did not", self.name),
         }
         let missing: Vec<_> = self.reach.iter().filter(|r| !found.reached.contains(**r)).collect();
         assert!(missing.is_empty(), "{}: never reached {missing:?}; reached {reached:?}", self.name);
-        check_pin(self.name, set, found.executions);
-    }
-
-    fn explore(&self, body: impl Fn() + Send + Sync + 'static) -> Found {
-        let mut builder = loom::model::Builder::new();
-        builder.preemption_bound = if full() { self.full } else { self.quick };
-        builder.max_branches = 100_000;
-        // loom's own limits end in silent success: none.
-        (builder.max_duration, builder.max_permutations) = (None, None);
-        weaken_from_env();
-        REACHED.take();
-        thread_local! { static COUNT: Cell<u64> = const { Cell::new(0) }; }
-        COUNT.set(0);
-        let start = Instant::now();
-        let once = move || {
-            COUNT.set(COUNT.get() + 1);
-            EXECUTION.take();
-            POINTS.take();
-            INTERRUPTS.set(false);
-            super::irq::forget();
-            body();
-        };
-        // loom's coroutines run on this thread, so the thread-locals are the model's.
-        let result = catch_unwind(AssertUnwindSafe(|| builder.check(once)));
-        let failure = result.err().map(|payload| super::thread::panic_message(&*payload).to_owned());
-        let name =
-            |f: &String| f.strip_prefix('[').and_then(|f| f.split_once(']')).map(|(name, _)| name.to_owned());
-        Found {
-            executions: COUNT.get(),
-            seconds: start.elapsed().as_secs_f64(),
-            reached: REACHED.take(),
-            broken: failure.as_ref().and_then(name),
-            failure: failure.map(|f| format!("{f}\n{}", swim_lane(&EXECUTION.take().events, &f))),
+        if weaken::is_changed() {
+            return;
+        }
+        pins::check_executions(self.name, set, found.executions);
+        if let (Some(invariant), false) = (self.breaks, full()) {
+            pins::check_counterexample(self.name, &self.shortest(invariant, &body));
         }
     }
+
+    /// The shortest of the executions with the fewest preemptions that break `invariant`.
+    fn shortest(&self, invariant: &'static str, body: &Body) -> Timeline {
+        for preemptions in 0..=self.quick {
+            let times = if preemptions == 1 { "preemption" } else { "preemptions" };
+            let title = format!("{}: [{invariant}] breaks with {preemptions} {times}", self.name);
+            SHORTEST.set(Some(Shortest { title: title.clone(), invariant, broken: false, found: None }));
+            let found = explore(self.name, Some(preemptions), None, body);
+            let search = SHORTEST.take().expect("set above");
+            // Some invariants cannot be passed over: the execution ended with them.
+            let ended =
+                found.failure.filter(|f| name_of(f) == Some(invariant)).map(|f| log::timeline(&title, &f));
+            if let Some(shortest) = search.found.into_iter().chain(ended).min_by_key(|t| t.rows.len()) {
+                return shortest;
+            }
+        }
+        unreachable!("{}: it broke with {} preemptions a moment ago", self.name, self.quick)
+    }
+
+    /// Keeps the failing execution, and says what happened in it.
+    fn failed(&self, found: &Found, bound: Option<usize>, body: &Body) -> ! {
+        let failure = found.failure.as_deref().unwrap_or_default();
+        let shown = log::timeline(self.name, failure);
+        let expected =
+            self.breaks.map_or_else(String::new, |i| format!("[{i}] should have broken, not this: "));
+        let mut replay = String::new();
+        if !weaken::is_changed() {
+            let (timeline, path) = kept(self.name);
+            std::fs::create_dir_all(path.parent().expect("it is in a folder"))
+                .expect("the folder can be made");
+            std::fs::write(timeline, shown.json()).expect("the timeline can be kept");
+            // Once more up to the execution that failed, which loom writes down before it begins.
+            _ = std::fs::remove_file(&path);
+            explore(self.name, bound, Some((&path, found.executions)), body);
+            replay = format!("again: cargo xtask loom --replay {}", self.name);
+        }
+        panic!("{expected}{failure}\n\n{}{replay}", shown.text(120, false));
+    }
+
+    /// Runs the execution that failed once more, alone.
+    fn replay(&self, body: &Body) {
+        let (timeline, path) = kept(self.name);
+        assert!(path.exists(), "{}: no failing execution was kept", self.name);
+        let found = explore(self.name, None, Some((&path, 1)), body);
+        let verdict = found.failure.unwrap_or_else(|| "nothing broke: this execution no longer fails".into());
+        let shown = log::timeline(self.name, &verdict);
+        std::fs::write(timeline, shown.json()).expect("the timeline can be kept");
+        println!("replayed {}", self.name);
+    }
+}
+
+type Body = Arc<dyn Fn() + Send + Sync>;
+
+/// Where a failing execution is kept: as a timeline, and as loom's own path to it.
+fn kept(name: &str) -> (PathBuf, PathBuf) {
+    let timeline = workspace().join("target/loom/failed").join(pins::file_name(name));
+    let path = timeline.with_extension("path");
+    (timeline, path)
 }
 
 struct Found {
     executions: u64,
-    seconds: f64,
     reached: BTreeSet<String>,
-    /// The name of the invariant that broke.
-    broken: Option<String>,
     failure: Option<String>,
+}
+
+impl Found {
+    /// The name of the invariant that broke.
+    fn broken(&self) -> Option<&str> {
+        self.failure.as_deref().and_then(name_of)
+    }
+}
+
+/// The invariant's name in "[name] what".
+fn name_of(failure: &str) -> Option<&str> {
+    Some(failure.strip_prefix('[')?.split_once(']')?.0)
+}
+
+/// Explores `body`. `path`: where loom keeps the way to an execution, and at which number; if the file is there, the
+/// exploration begins with it, and ends after it.
+fn explore(name: &str, bound: Option<usize>, path: Option<(&Path, u64)>, body: &Body) -> Found {
+    thread_local! { static COUNT: Cell<u64> = const { Cell::new(0) }; }
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = bound;
+    builder.max_branches = 100_000;
+    // loom's own limits end in silent success: none.
+    (builder.max_duration, builder.max_permutations) = (None, None);
+    let mut last = u64::MAX;
+    if let Some((path, at)) = path {
+        builder.checkpoint_file = Some(path.to_path_buf());
+        builder.checkpoint_interval = usize::try_from(at).expect("it was counted");
+        last = at;
+    }
+    weaken::begin();
+    REACHED.take();
+    COUNT.set(0);
+    let once = {
+        let body = body.clone();
+        move || {
+            COUNT.set(COUNT.get() + 1);
+            assert!(COUNT.get() <= last, "the execution to replay has ended");
+            log::begin();
+            SPINS.set(0);
+            POINTS.take();
+            INTERRUPTS.set(false);
+            super::irq::forget();
+            SHORTEST.with_borrow_mut(|s| s.iter_mut().for_each(|s| s.broken = false));
+            body();
+        }
+    };
+    // loom's coroutines run on this thread, so the thread-locals are the model's.
+    quiet_panics();
+    EXPLORING.set(true);
+    let result = catch_unwind(AssertUnwindSafe(|| builder.check(once)));
+    EXPLORING.set(false);
+    let ended_in = |payload: Box<dyn std::any::Any + Send>| {
+        let message = super::thread::panic_message(&*payload).to_owned();
+        if message.contains("Causality violation") {
+            let message = message.lines().next().unwrap_or_default();
+            format!(
+                "[{ONE_WRITER}] a word was read as its own by one thread and written by another ({message})"
+            )
+        } else {
+            message
+        }
+    };
+    if COUNT.get() > last {
+        return Found { executions: last, reached: REACHED.take(), failure: None };
+    }
+    assert!(COUNT.get() > 0, "{name}: nothing was explored");
+    Found { executions: COUNT.get(), reached: REACHED.take(), failure: result.err().map(ended_in) }
+}
+
+thread_local! { static EXPLORING: Cell<bool> = const { Cell::new(false) }; }
+
+/// Panics that end an exploration are told by whoever explores: not by the panic hook, with its backtrace.
+fn quiet_panics() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !EXPLORING.get() {
+                hook(info);
+            }
+        }));
+    });
 }
 
 fn full() -> bool {
     std::env::var_os("LOOM_FULL").is_some()
-}
-
-/// Whether this run explores a weakened program: its numbers mean nothing.
-fn weakened_run() -> bool {
-    std::env::var_os("LOOM_WEAKEN").is_some()
-}
-
-/// `LOOM_WEAKEN=seqcount.rs:45` drops the fence there; `LOOM_WEAKEN=x.rs:9=Relaxed` weakens the operation.
-fn weaken_from_env() {
-    let weaken = std::env::var("LOOM_WEAKEN").ok().map(|spec| match spec.split_once('=') {
-        Some((site, _)) => (site.to_owned(), Some(Ordering::Relaxed)),
-        None => (spec, None),
-    });
-    WEAKENED.set(weaken);
-}
-
-/// The pinned numbers: `name set executions`, one a line.
-fn pins() -> (PathBuf, BTreeMap<(String, String), u64>) {
-    let folder = std::env::var_os("CARGO_MANIFEST_DIR").expect("run by cargo");
-    let path = PathBuf::from(folder).join("tests/loom_pins.txt");
-    let text = std::fs::read_to_string(&path).unwrap_or_default();
-    let line = |l: &str| {
-        let mut words = l.split_whitespace();
-        Some(((words.next()?.to_owned(), words.next()?.to_owned()), words.next()?.parse().ok()?))
-    };
-    (path, text.lines().filter_map(line).collect())
-}
-
-fn check_pin(name: &str, set: &str, executions: u64) {
-    let (path, mut pins) = pins();
-    let key = (name.to_owned(), set.to_owned());
-    let old = pins.get(&key).copied();
-    if old == Some(executions) || weakened_run() {
-        return;
-    }
-    assert!(
-        std::env::var_os("LOOM_REPIN").is_some(),
-        "{name}: {executions} executions, pinned are {old:?}. What changed? `cargo xtask loom --repin` pins anew"
-    );
-    println!("repinned {name} {set}: {old:?} -> {executions}");
-    pins.insert(key, executions);
-    let text: String = pins.iter().map(|((name, set), n)| format!("{name} {set} {n}\n")).collect();
-    std::fs::write(path, text).expect("the pins can be written");
-}
-
-/// One column a thread, one row an operation; the broken invariant last.
-fn swim_lane(events: &[Event], broken: &str) -> String {
-    const WIDTH: usize = 34;
-    let mut threads: Vec<&str> = Vec::new();
-    for e in events {
-        if !threads.contains(&e.thread.as_str()) {
-            threads.push(&e.thread);
-        }
-    }
-    let mut out = String::from("    ");
-    for t in &threads {
-        let _ = write!(out, "| {t:<WIDTH$}");
-    }
-    out.push_str("| source\n");
-    for (i, e) in events.iter().enumerate() {
-        let text = describe(e);
-        let _ = write!(out, "{:>3} ", i + 1);
-        for t in &threads {
-            let _ = write!(out, "| {:<WIDTH$}", if *t == e.thread { &text } else { "" });
-        }
-        let file = e.at.file().rsplit('/').next().unwrap_or_default();
-        let _ = writeln!(out, "| {file}:{}", e.at.line());
-    }
-    let _ = writeln!(out, "    broken: {}", broken.lines().next().unwrap_or_default());
-    out
-}
-
-fn describe(e: &Event) -> String {
-    let order = e.order.map(|o| format!(" {o:?}")).unwrap_or_default();
-    let stale = e.newest.map(|n| format!(" OLD, newest {n:#x}")).unwrap_or_default();
-    match e.op {
-        Op::Note => e.note.clone(),
-        Op::Fence => format!("fence{order}"),
-        Op::Load => format!("{} -> {:#x}{order}{stale}", e.object, e.value),
-        Op::Own => format!("{} -> {:#x} (own)", e.object, e.value),
-        Op::Store | Op::Rmw => format!("{} = {:#x}{order}", e.object, e.value),
-    }
 }

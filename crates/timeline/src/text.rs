@@ -1,0 +1,96 @@
+//! A timeline in a terminal.
+
+use std::fmt::Write as _;
+
+use crate::{Row, Timeline};
+
+/// What a lane needs to be readable.
+const NARROWEST: usize = 14;
+/// More than this a lane does not need.
+const WIDEST: usize = 40;
+
+impl Timeline {
+    /// As text of `width` columns: a column a lane, a row an operation, what came of it last.
+    ///
+    /// Where the lanes do not fit beside each other, each row names its lane instead. `colour` marks old reads and the verdict.
+    pub fn text(&self, width: usize, colour: bool) -> String {
+        let mut out = format!("{}\n\n", self.title);
+        let source_width = self.rows.iter().map(|r| place(r).chars().count()).max().unwrap_or(0);
+        let timed = self.rows.iter().any(|r| r.ns.is_some());
+        let number_width = if timed { 10 } else { 4 };
+        let lanes = self.lanes.len().max(1);
+        let left = width.saturating_sub(number_width + if source_width > 0 { source_width + 1 } else { 0 });
+        let lane_width = (left / lanes).saturating_sub(2).min(WIDEST);
+        if lane_width < NARROWEST {
+            return out + &self.one_column(width, colour);
+        }
+        let mut header = " ".repeat(number_width);
+        for lane in &self.lanes {
+            let _ = write!(header, "| {lane:<lane_width$.lane_width$}");
+        }
+        let rule: String = header.chars().map(|c| if c == '|' { '+' } else { '-' }).collect();
+        let _ = writeln!(out, "{}\n{rule}", header.trim_end());
+        for (i, row) in self.rows.iter().enumerate() {
+            let text = row.what.to_string();
+            for (n, part) in textwrap::wrap(&text, lane_width).iter().enumerate() {
+                let mut line = if n == 0 { self.number(i, row, timed) } else { " ".repeat(number_width) };
+                for lane in 0..self.lanes.len() {
+                    let cell = if lane == row.lane { part } else { "" };
+                    let padding = lane_width.saturating_sub(cell.chars().count());
+                    let _ = write!(line, "| {}{}", mark(cell, row, colour), " ".repeat(padding));
+                }
+                if n == 0 {
+                    let _ = write!(line, " {}", place(row));
+                }
+                let _ = writeln!(out, "{}", line.trim_end());
+            }
+        }
+        out + &self.ending(width, colour)
+    }
+
+    fn one_column(&self, width: usize, colour: bool) -> String {
+        let mut out = String::new();
+        let timed = self.rows.iter().any(|r| r.ns.is_some());
+        for (i, row) in self.rows.iter().enumerate() {
+            let head = format!("{}{}: ", self.number(i, row, timed), self.lanes[row.lane]);
+            let options =
+                textwrap::Options::new(width.max(20)).initial_indent(&head).subsequent_indent("      ");
+            let text = format!("{}  {}", row.what, place(row));
+            for line in textwrap::wrap(text.trim_end(), options) {
+                let _ = writeln!(out, "{}", mark(&line, row, colour));
+            }
+        }
+        out + &self.ending(width, colour)
+    }
+
+    fn number(&self, i: usize, row: &Row, timed: bool) -> String {
+        match row.ns {
+            Some(ns) => format!("{ns:>6} ns "),
+            None if timed => " ".repeat(10),
+            None => format!("{:>3} ", i + 1),
+        }
+    }
+
+    fn ending(&self, width: usize, colour: bool) -> String {
+        let (on, off) = if colour { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+        let mut out = String::from("\n");
+        for line in textwrap::wrap(&self.verdict, width.max(20)) {
+            let _ = writeln!(out, "{on}{line}{off}");
+        }
+        out
+    }
+}
+
+/// The file's own name and the line.
+fn place(row: &Row) -> String {
+    let Some(source) = &row.source else { return String::new() };
+    format!("{}:{}", source.file.rsplit('/').next().unwrap_or_default(), source.line)
+}
+
+fn mark(cell: &str, row: &Row, colour: bool) -> String {
+    if colour && row.what.is_stale() && !cell.is_empty() {
+        format!("\x1b[33m{cell}\x1b[0m")
+    } else {
+        cell.to_owned()
+    }
+}
