@@ -48,7 +48,7 @@ impl Timeline {
                         @for (file, lines) in &self.sources {
                             pre data-file=(file) hidden {
                                 @for (n, text) in lines {
-                                    span.line data-line=(n) { span.n { (n) } " " (text) "\n" }
+                                    span.line data-line=(n) { span.n { (format!("{n:>4}")) } " " (text) "\n" }
                                 }
                             }
                         }
