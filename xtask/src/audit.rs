@@ -17,7 +17,7 @@ use crate::tidy::{self, ordering};
 const AUDITED: &[&str] = &["stats", "jump_label", "filter", "trampoline"];
 
 /// The crates whose strong orderings are all on words of the host, which models do not see.
-const HOST: &[&str] = &["percpu", "bpf"];
+const HOST: &[&str] = &["percpu"];
 
 /// Sites that no model can miss although they are needed, as they stand in the source, and why.
 const ALLOWED: &[(&str, &str)] = &[];
@@ -84,10 +84,9 @@ pub(crate) fn run(sh: &Shell, report: &mut Report<impl Write>) -> Result<()> {
             report.note(&note)?;
         }
     }
-    let host = sites_of_host(sh)?;
     report.note("")?;
-    report.note("On words of the host, which models do not see; each is argued where it stands:")?;
-    host.iter().try_for_each(|line| report.note(line))
+    report.note("On words of the host, which models do not see; the reason that stands beside each:")?;
+    sites_of_host(sh)?.iter().try_for_each(|line| report.note(line))
 }
 
 /// The kill that took the fewest executions: models run side by side, and report in any order.
@@ -96,12 +95,18 @@ fn first_kill(output: &str) -> Option<&str> {
     kills.min_by_key(|k| k.split_whitespace().nth(2).and_then(|n| n.parse().ok()).unwrap_or(u64::MAX))
 }
 
+/// One line for each reason, with the sites it is given for.
 fn sites_of_host(sh: &Shell) -> Result<Vec<String>> {
+    let mut sites = sites(sh, HOST)?;
+    sites.dedup_by(|b, a| a.path == b.path && a.reason == b.reason);
     let line = |s: Site| {
-        let place = format!("{}:{}", s.path.trim_start_matches("crates/"), s.line);
-        format!("{place:<34} {:<8} {}", s.what, s.reason)
+        let place = format!("{}:{}", s.path.rsplit('/').next().unwrap_or_default(), s.line);
+        // What it pairs with, or the rule; the rest stands in the source.
+        let reason =
+            s.reason.split_once(": ").map_or(s.reason.as_str(), |(pairs, _)| pairs).trim_end_matches('.');
+        format!("{place:<14} {reason}")
     };
-    Ok(sites(sh, HOST)?.into_iter().map(line).collect())
+    Ok(sites.into_iter().map(line).collect())
 }
 
 /// Every fence, and every ordering stronger than relaxed, in the sources of `crates`.

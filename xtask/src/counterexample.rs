@@ -44,18 +44,38 @@ pub(crate) fn replay(sh: &Shell, model: &str, html: Option<&Path>) -> Result<()>
     put(&read(&kept.with_extension("json"))?, html)
 }
 
-/// Writes the page of the first model that failed in the last run, if one did.
+/// Writes the page of the shortest failure of the last run, if there was one.
 ///
 /// # Errors
-/// If it cannot be written.
+/// If there was none, or it cannot be written.
 pub(crate) fn page_of_failure(sh: &Shell, html: &Path) -> Result<()> {
-    match list(&sh.current_dir().join(FOLDERS[1])).first() {
-        Some(failed) => put(&read(failed)?, Some(html)),
+    match failures(sh)?.first() {
+        Some(shortest) => put(shortest, Some(html)),
         None => bail!(
             "no model failed, so {} was not written; `--show MODEL --html FILE` shows a recorded one",
             html.display()
         ),
     }
+}
+
+/// The shortest failure of the last run, as text.
+///
+/// # Errors
+/// If it cannot be read.
+pub(crate) fn shortest_failure(sh: &Shell) -> Result<String> {
+    Ok(failures(sh)?.first().map(|t| t.text(width(), false)).unwrap_or_default())
+}
+
+/// What failed in the last run, shortest first.
+fn failures(sh: &Shell) -> Result<Vec<Timeline>> {
+    let mut failed =
+        list(&sh.current_dir().join(FOLDERS[1])).iter().map(|f| read(f)).collect::<Result<Vec<_>>>()?;
+    failed.sort_by_key(|t| t.rows.len());
+    Ok(failed)
+}
+
+fn width() -> usize {
+    terminal_size::terminal_size().map_or(100, |(w, _)| usize::from(w.0))
 }
 
 /// Forgets what failed before.
@@ -70,9 +90,8 @@ fn put(timeline: &Timeline, html: Option<&Path>) -> Result<()> {
             fs::write(file, timeline.page()).with_context(|| format!("cannot write {}", file.display()))
         }
         None => {
-            let width = terminal_size::terminal_size().map_or(100, |(w, _)| usize::from(w.0));
             let plain = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
-            print!("{}", timeline.text(width, std::io::stdout().is_terminal() && !plain));
+            print!("{}", timeline.text(width(), std::io::stdout().is_terminal() && !plain));
             Ok(())
         }
     }

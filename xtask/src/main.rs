@@ -124,7 +124,6 @@ fn run(task: Task) -> Result<bool> {
             return counterexample::replay(&sh, &model, html.as_deref()).map(|()| true);
         }
         Task::Loom { full, repin, html, .. } => {
-            counterexample::forget(&sh);
             models::all(&sh, &mut report, models::Options { full, repin })?;
             if let Some(html) = html {
                 counterexample::page_of_failure(&sh, &html)?;

@@ -6,6 +6,7 @@ use std::io::Write;
 use anyhow::{Result, bail};
 use xshell::{Shell, cmd};
 
+use crate::counterexample;
 use crate::report::{Outcome, Report};
 use crate::runner::{Runner, captured, cargo};
 use crate::tidy;
@@ -22,9 +23,18 @@ pub(crate) struct Options {
 /// # Errors
 /// If there are none, or cargo cannot be run.
 pub(crate) fn step(sh: &Shell, options: Options) -> Result<Outcome> {
+    counterexample::forget(sh);
     let (ok, output) = run(sh, options, &[])?;
     let counts = Runner::CargoTest.counts(ok, &output);
-    let output = if counts.failed == 0 { table(&output) } else { output };
+    let failures = lines(&output, &["failed "]);
+    let output = if counts.failed == 0 {
+        lines(&output, &["model ", "repinned "])
+    } else if failures.is_empty() {
+        output
+    } else {
+        // Of many timelines of one fault, the shortest is the one to read.
+        format!("{failures}\n{}", counterexample::shortest_failure(sh)?)
+    };
     Ok(Outcome::Tests { counts, output })
 }
 
@@ -41,10 +51,10 @@ pub(crate) fn all(sh: &Shell, report: &mut Report<impl Write>, options: Options)
         }
         Ok(outcome)
     })?;
-    for line in shown.lines().filter(|l| l.starts_with("model ") || l.starts_with("repinned ")) {
-        report.note(line)?;
-    }
-    Ok(())
+    shown
+        .lines()
+        .filter(|l| l.starts_with("model ") || l.starts_with("repinned "))
+        .try_for_each(|l| report.note(l))
 }
 
 /// Runs the models with `env` besides. Whether all passed, and all they printed.
@@ -54,6 +64,7 @@ pub(crate) fn run(sh: &Shell, options: Options, env: &[(&str, &str)]) -> Result<
     let _target = sh.push_env("CARGO_TARGET_DIR", sh.current_dir().join("target/loom"));
     let _full = options.full.then(|| sh.push_env("LOOM_FULL", "1"));
     let _repin = options.repin.then(|| sh.push_env("LOOM_REPIN", "1"));
+    let _quiet = sh.push_env("RUST_BACKTRACE", "0");
     let _env: Vec<_> = env.iter().map(|(name, value)| sh.push_env(name, value)).collect();
     // Pins are written by one model at a time.
     let threads = if options.repin { "1" } else { "2" };
@@ -84,11 +95,10 @@ fn selection(sh: &Shell) -> Result<Vec<String>> {
     Ok(args.into_iter().collect())
 }
 
-/// The lines that models print of themselves.
-fn table(output: &str) -> String {
-    let line =
-        |l: &str| ["model ", "repinned "].iter().find_map(|s| l.find(s).map(|at| format!("{}\n", &l[at..])));
-    output.lines().filter(|l| !l.contains("running ")).filter_map(line).collect()
+/// The lines that models print of themselves, from one of `words` on; a test's name may stand before.
+fn lines(output: &str, words: &[&str]) -> String {
+    let line = |l: &str| words.iter().find_map(|s| l.find(s).map(|at| format!("{}\n", &l[at..])));
+    output.lines().filter(|l| !l.contains("running ") && l.contains("::")).filter_map(line).collect()
 }
 
 #[cfg(test)]
@@ -99,6 +109,9 @@ mod tests {
     fn the_table_is_what_models_print() {
         let output =
             "running 2 tests\ntest a ... model x::y quick 7 executions\nok\nrepinned x::y quick: None -> 7\n";
-        assert_eq!(table(output), "model x::y quick 7 executions\nrepinned x::y quick: None -> 7\n");
+        assert_eq!(
+            lines(output, &["model ", "repinned "]),
+            "model x::y quick 7 executions\nrepinned x::y quick: None -> 7\n"
+        );
     }
 }

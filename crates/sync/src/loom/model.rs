@@ -209,17 +209,30 @@ impl Model {
             (None, None) => {}
             (Some(_), Some(invariant)) if found.broken() == Some(invariant) => {}
             (Some(_), _) => self.failed(&found, bound, &body),
-            (None, Some(invariant)) => panic!("{}: [{invariant}] should have broken and did not", self.name),
+            (None, Some(invariant)) => self.fail(&format!("[{invariant}] should have broken and did not")),
         }
         let missing: Vec<_> = self.reach.iter().filter(|r| !found.reached.contains(**r)).collect();
-        assert!(missing.is_empty(), "{}: never reached {missing:?}; reached {reached:?}", self.name);
+        if !missing.is_empty() {
+            self.fail(&format!("never reached {missing:?}; reached {reached:?}"));
+        }
         if weaken::is_changed() {
             return;
         }
-        pins::check_executions(self.name, set, found.executions);
-        if let (Some(invariant), false) = (self.breaks, full()) {
-            pins::check_counterexample(self.name, &self.shortest(invariant, &body));
+        let same =
+            pins::check_executions(self.name, set, found.executions).and_then(|()| match self.breaks {
+                Some(invariant) if !full() => {
+                    pins::check_counterexample(self.name, &self.shortest(invariant, &body))
+                }
+                _ => Ok(()),
+            });
+        if let Err(what) = same {
+            self.fail(&what);
         }
+    }
+
+    fn fail(&self, what: &str) -> ! {
+        println!("failed {}: {}", self.name, what.lines().next().unwrap_or_default());
+        panic!("{}: {what}", self.name)
     }
 
     /// The shortest of the executions with the fewest preemptions that break `invariant`.
@@ -246,7 +259,6 @@ impl Model {
         let shown = log::timeline(self.name, failure);
         let expected =
             self.breaks.map_or_else(String::new, |i| format!("[{i}] should have broken, not this: "));
-        let mut replay = String::new();
         if !weaken::is_changed() {
             let (timeline, path) = kept(self.name);
             std::fs::create_dir_all(path.parent().expect("it is in a folder"))
@@ -255,9 +267,9 @@ impl Model {
             // Once more up to the execution that failed, which loom writes down before it begins.
             _ = std::fs::remove_file(&path);
             explore(self.name, bound, Some((&path, found.executions)), body);
-            replay = format!("again: cargo xtask loom --replay {}", self.name);
+            println!("failed {}; again: cargo xtask loom --replay {}", self.name, self.name);
         }
-        panic!("{expected}{failure}\n\n{}{replay}", shown.text(120, false));
+        panic!("{expected}{failure}\n\n{}", shown.text(120, false));
     }
 
     /// Runs the execution that failed once more, alone.

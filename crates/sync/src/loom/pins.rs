@@ -15,9 +15,9 @@ fn repin() -> bool {
 
 /// Compares the number of executions of model `name` in `set` with the one that is pinned.
 ///
-/// # Panics
-/// If it is another.
-pub(super) fn check_executions(name: &str, set: &str, executions: u64) {
+/// # Errors
+/// If it is another: what to do.
+pub(super) fn check_executions(name: &str, set: &str, executions: u64) -> Result<(), String> {
     let path = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("run by cargo"))
         .join("tests/loom_pins.txt");
     let text = std::fs::read_to_string(&path).unwrap_or_default();
@@ -29,38 +29,42 @@ pub(super) fn check_executions(name: &str, set: &str, executions: u64) {
     let key = (name.to_owned(), set.to_owned());
     let old = pins.get(&key).copied();
     if old == Some(executions) {
-        return;
+        return Ok(());
     }
-    assert!(
-        repin(),
-        "{name}: {executions} executions, pinned are {old:?}. What changed? `cargo xtask loom --repin` pins anew"
-    );
+    if !repin() {
+        let old = old.map_or_else(|| "none".into(), |n| n.to_string());
+        return Err(format!(
+            "{executions} executions, pinned are {old}. What changed? `cargo xtask loom --repin` pins anew"
+        ));
+    }
     println!("repinned {name} {set}: {old:?} -> {executions}");
     pins.insert(key, executions);
     let text: String = pins.iter().map(|((name, set), n)| format!("{name} {set} {n}\n")).collect();
-    std::fs::write(path, text).expect("the pins can be written");
+    std::fs::write(path, text).map_err(|e| format!("the pins cannot be written: {e}"))
 }
 
 /// Compares the shortest counterexample of a model that must fail with the one in the tree.
 ///
-/// # Panics
-/// If it is another.
-pub(super) fn check_counterexample(name: &str, found: &Timeline) {
+/// # Errors
+/// If it is another: what to do.
+pub(super) fn check_counterexample(name: &str, found: &Timeline) -> Result<(), String> {
     let path = workspace().join("counterexamples").join(file_name(name));
     let (old, new) = (std::fs::read_to_string(&path).unwrap_or_default(), found.json());
     if old == new {
-        return;
+        return Ok(());
     }
-    assert!(
-        repin(),
-        "{name}: its counterexample is not the one in counterexamples/{}. What changed? \
-         `cargo xtask loom --repin` records anew. Now it is:\n{}",
-        file_name(name),
-        found.text(120, false)
-    );
+    if !repin() {
+        return Err(format!(
+            "its counterexample is not the one in counterexamples/{}. What changed? `cargo xtask loom --repin` \
+             records anew; now it is:\n{}",
+            file_name(name),
+            found.text(120, false)
+        ));
+    }
     println!("repinned {name} counterexample: {} operations", found.rows.len());
-    std::fs::create_dir_all(workspace().join("counterexamples")).expect("the folder can be made");
-    std::fs::write(path, new).expect("the counterexample can be written");
+    std::fs::create_dir_all(workspace().join("counterexamples"))
+        .and_then(|()| std::fs::write(path, new))
+        .map_err(|e| format!("the counterexample cannot be written: {e}"))
 }
 
 /// The file of the model called `name`.
