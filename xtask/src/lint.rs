@@ -6,6 +6,7 @@ use std::io::Write;
 use anyhow::Result;
 use xshell::{Cmd, Shell, cmd};
 
+use crate::models;
 use crate::report::{Outcome, Report};
 use crate::runner::{cargo, check, has_cargo};
 use crate::tidy;
@@ -38,6 +39,7 @@ pub(crate) fn run(sh: &Shell, report: &mut Report<impl Write>) -> Result<()> {
     for Step { name, args } in CARGO {
         report.step(name, || check(deny_doc_warnings(cmd!(sh, "{cargo}").args(*args))))?;
     }
+    report.step("clippy, models", || models::clippy(sh))?;
     report.step("tidy", || tidy::check(&sh.current_dir()))?;
     report.step("dependencies", || {
         if !has_cargo(sh, "deny") {

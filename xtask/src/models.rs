@@ -8,7 +8,7 @@ use xshell::{Shell, cmd};
 
 use crate::counterexample;
 use crate::report::{Outcome, Report};
-use crate::runner::{Runner, captured, cargo};
+use crate::runner::{Runner, captured, cargo, check};
 use crate::tidy;
 
 /// How the models are run.
@@ -55,6 +55,22 @@ pub(crate) fn all(sh: &Shell, report: &mut Report<impl Write>, options: Options)
         .lines()
         .filter(|l| l.starts_with("model ") || l.starts_with("repinned "))
         .try_for_each(|l| report.note(l))
+}
+
+/// Clippy over the models and the half of the facade that explores, which no other build compiles.
+///
+/// # Errors
+/// If cargo cannot be run.
+pub(crate) fn clippy(sh: &Shell) -> Result<Outcome> {
+    let selection = selection(sh)?;
+    let _flags = sh.push_env("RUSTFLAGS", "--cfg loom");
+    let _target = sh.push_env("CARGO_TARGET_DIR", sh.current_dir().join("target/loom"));
+    let cargo = cargo();
+    check(
+        cmd!(sh, "{cargo} clippy --package=sync --quiet --keep-going")
+            .args(selection)
+            .args(["--", "-D", "warnings"]),
+    )
 }
 
 /// Runs the models with `env` besides. Whether all passed, and all they printed.

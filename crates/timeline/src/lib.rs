@@ -163,8 +163,9 @@ impl Timeline {
 
     /// Adds a row at the end.
     pub fn push(&mut self, lane: usize, what: What) -> &mut Row {
+        let at = self.rows.len();
         self.rows.push(Row { lane, what, ns: None, source: None });
-        self.rows.last_mut().expect("just pushed")
+        &mut self.rows[at]
     }
 
     /// Puts the lanes into the order of their names, CPUs and their interrupts first, "main" last.
@@ -203,7 +204,7 @@ impl Timeline {
     /// As JSON, one line a row and one a line of source, so that a change of one reads as that.
     pub fn json(&self) -> String {
         let lines = |l: Vec<String>| l.join(",\n");
-        let rows = self.rows.iter().map(|r| json(r)).collect();
+        let rows = self.rows.iter().map(json).collect();
         let sources = self.sources.iter().map(|(file, kept)| {
             let kept = kept.iter().map(|(n, text)| format!("\"{n}\":{}", json(text))).collect();
             format!("{}:{{\n{}}}", json(file), lines(kept))

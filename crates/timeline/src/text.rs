@@ -12,7 +12,8 @@ const WIDEST: usize = 40;
 impl Timeline {
     /// As text of `width` columns: a column a lane, a row an operation, what came of it last.
     ///
-    /// Where the lanes do not fit beside each other, each row names its lane instead. `colour` marks old reads and the verdict.
+    /// Where the lanes do not fit beside each other, each row names its lane instead. `colour` marks
+    /// old reads and the verdict.
     pub fn text(&self, width: usize, colour: bool) -> String {
         let mut out = format!("{}\n\n", self.title);
         let source_width = self.rows.iter().map(|r| place(r).chars().count()).max().unwrap_or(0);
