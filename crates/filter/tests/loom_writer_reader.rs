@@ -108,7 +108,7 @@ fn reading_until_it_is_consistent_32_bit_two_runs() {
 fn two_cpus_and_a_reader_that_sums_32_bit() {
     let reached = &["0 runs, 0 durations", "1 runs, 1 durations", "2 runs, 2 durations"];
     Model::holds("filter::two_cpus_summed_32", reached)
-        .quick(0)
+        .quick(1)
         .bounded(1)
         .check(|| sums::<Bits32>(2, 1, true));
 }

@@ -8,9 +8,10 @@ use std::sync::{Arc, OnceLock};
 use filter::clock::SchedClock;
 use filter::{BpfCtx, BpfProg, BpfProgKstats, BpfProgStats, Config, Kconfig, ProgType, bpf_prog_get_stats};
 use jump_label::{AtomicKey, StaticKey};
-use percpu::{Cpu, Irq, Machine, NoSteps, Topology};
+use percpu::{Cpu, Irq, Machine, NoSteps, Topology, in_hardirq};
 use stats::u64_stats::read_once;
 use stats::{Bits32, Form, U64Stats};
+use sync::irq::{self, Line};
 use sync::local::{LocalU32, LocalU64};
 use sync::model::{Model, interrupt_at, invariant, note, points_made, reach};
 
@@ -19,19 +20,19 @@ pub(crate) const START: u64 = 0xFFFF_FFFF;
 /// What each run takes: an add that carries too.
 pub(crate) const DURATION: u64 = 0x8000_0001;
 
-/// A clock that each read moves on.
+/// A clock that each read moves on. Interrupts have one of their own: a run takes [`DURATION`] whatever interrupts it.
 pub(crate) struct Ticks {
-    now: LocalU64,
+    now: [LocalU64; 2],
     step: u64,
     reads: LocalU32,
-    /// What the program saw of the key.
-    inside: LocalU32,
+    /// For programs: what they saw of the key, or whether one is inside.
+    pub(crate) inside: LocalU32,
 }
 
 impl Ticks {
     /// A clock at `now`, that each read moves on by `step`.
     pub(crate) fn new(now: u64, step: u64) -> Self {
-        Self { now: LocalU64::new(now), step, reads: LocalU32::new(0), inside: LocalU32::new(0) }
+        Self { now: [now, now].map(LocalU64::new), step, reads: LocalU32::new(0), inside: LocalU32::new(0) }
     }
 }
 
@@ -43,9 +44,10 @@ impl Default for Ticks {
 }
 
 impl SchedClock for Ticks {
-    fn sched_clock<K: percpu::Kconfig>(&self, _: &Cpu<K>) -> u64 {
-        let now = self.now.get();
-        self.now.set(now.wrapping_add(self.step));
+    fn sched_clock<K: percpu::Kconfig>(&self, cpu: &Cpu<K>) -> u64 {
+        let clock = &self.now[usize::from(in_hardirq(cpu))];
+        let now = clock.get();
+        clock.set(now.wrapping_add(self.step));
         self.reads.set(self.reads.get() + 1);
         now
     }
@@ -100,22 +102,26 @@ pub(crate) enum Knows {
     Runs,
     /// The same; misses are read and counted too.
     RunsAndMisses,
-    /// The sequence may be wrong: what is accepted must only be what some moment held.
+    /// The sequence may be wrong: count and time must only be what some moment held.
     Moments,
+    /// The same of all three.
+    MomentsAndMisses,
 }
 
 /// One attempt to read CPU `cpu`.
 pub(crate) fn read_and_check<K: Kconfig>(prog: &BpfProg<K>, cpu: usize, knows: Knows) {
     let s = prog.stats.as_ref().unwrap().per_cpu_ptr(cpu);
     let counters = || {
-        let misses = if knows == Knows::Runs { START } else { s.misses.read() };
+        let with_misses = matches!(knows, Knows::RunsAndMisses | Knows::MomentsAndMisses);
+        let misses = if with_misses { s.misses.read() } else { START };
         BpfProgKstats { cnt: s.cnt.read(), nsecs: s.nsecs.read(), misses }
     };
     let Some((seq, read)) = read_once(&s.syncp, counters) else { return reach("again") };
     let BpfProgKstats { cnt, nsecs, misses } = since_start(read, 1);
     note(format!("accepts {cnt} runs, {nsecs:#x} ns, {misses} misses under {seq}"));
     let whole = cnt <= 2 && misses <= 1 && nsecs == cnt * DURATION;
-    let exact = knows == Knows::Moments || cnt + misses == u64::from(seq / 2);
+    let exact =
+        matches!(knows, Knows::Moments | Knows::MomentsAndMisses) || cnt + misses == u64::from(seq / 2);
     invariant("one-moment", whole && exact, || format!("under sequence {seq}: {read:#x?}"));
     reach(match misses {
         0 => format!("{cnt} runs"),
@@ -146,6 +152,37 @@ pub(crate) struct Interrupted<K: Kconfig> {
     pub(crate) watch: Watch,
     /// What kind of program: guarded or not.
     pub(crate) kind: ProgType,
+    /// It is an NMI: no mask stops it.
+    pub(crate) nmi: bool,
+}
+
+/// An interrupt line that no mask stops. It stands for an NMI, as far as its handler alone is looked at.
+#[repr(C)]
+struct Nmi<'c, K: Kconfig> {
+    line: Line,
+    cpu: &'c Cpu<K>,
+    prog: &'c BpfProg<K>,
+    handler: Run<K>,
+}
+
+impl<K: Kconfig> Nmi<'_, K> {
+    /// # Safety
+    /// `line` is the first field of a live `Nmi<K>`.
+    unsafe fn come(line: *const Line) {
+        // SAFETY: the caller's.
+        let nmi = unsafe { &*line.cast::<Nmi<'_, K>>() };
+        (nmi.handler)(nmi.cpu, nmi.prog);
+    }
+
+    /// Does `f` while interrupts of this thread find this line.
+    fn instead(&self, f: impl FnOnce()) {
+        let cpus = irq::current();
+        // SAFETY: the line is live until it is put back below, and its function expects it.
+        unsafe { irq::attach(&raw const self.line) };
+        f();
+        // SAFETY: it was attached before.
+        unsafe { irq::attach(cpus) };
+    }
 }
 
 impl<K: Kconfig> Clone for Interrupted<K> {
@@ -166,12 +203,13 @@ impl<F: Form> Interrupted<K<F>> {
         points.get().copied().unwrap_or_default()
     }
 
-    /// Checks that the interrupt does no harm before any operation of the run; with it at the end, `after` must be
-    /// reached. How many operations there are.
-    pub(crate) fn holds_everywhere(self, name: &str, after: &'static [&'static str]) -> u64 {
-        let points = self.check(Model::holds(format!("{name}_never").leak(), after).bounded(2), u64::MAX);
+    /// Checks that the interrupt does no harm before any operation of the run, nor after it (then `at` is `u64::MAX`), and
+    /// that what `reached` says is reached. How many operations there are.
+    pub(crate) fn holds_everywhere(self, name: &str, reached: fn(u64) -> &'static [&'static str]) -> u64 {
+        let model = |name: String, at| Model::holds(name.leak(), reached(at)).bounded(2);
+        let points = self.check(model(format!("{name}_never"), u64::MAX), u64::MAX);
         for at in 0..points {
-            self.check(Model::holds(format!("{name}_at_{at}").leak(), &[]).bounded(2), at);
+            self.check(model(format!("{name}_at_{at}"), at), at);
         }
         points
     }
@@ -200,16 +238,24 @@ impl<F: Form> Interrupted<K<F>> {
             }
             let (m, prog) = (&m, &prog);
             smp.on(0, move |cpu| {
+                let interrupted = || {
+                    interrupt_at(at);
+                    run(cpu, prog);
+                    let _ = points.set(points_made());
+                };
+                if self.nmi {
+                    let line = Line { on_interrupt: Nmi::<K<F>>::come };
+                    return Nmi { line, cpu, prog, handler }.instead(interrupted);
+                }
                 // Counted now; the model says when it comes.
                 m.raise(0, Irq(0));
-                interrupt_at(at);
-                run(cpu, prog);
-                let _ = points.set(points_made());
+                interrupted();
             });
         });
         if !matches!(watch, Watch::Reader(_)) {
             let (served, deferred) = m.interrupts(0);
-            let missed = counted_exactly(&prog, 1 + served * self.counts);
+            let came = if self.nmi { u64::from(at != u64::MAX) } else { served };
+            let missed = counted_exactly(&prog, 1 + came * self.counts);
             reach(match (missed, deferred) {
                 (1.., _) => "refused",
                 (0, 1..) => "deferred",
