@@ -267,6 +267,8 @@ impl<F: Form> Interrupted<K<F>> {
 
 /// CPU 0 counted `runs` runs and misses exactly, and is left as it should be; how many misses.
 pub(crate) fn counted_exactly<K: Kconfig>(prog: &BpfProg<K>, runs: u64) -> u64 {
+    let held = prog.active.as_ref().unwrap().per_cpu_ptr(0).get();
+    invariant("guard-free", held == 0, || format!("the guard is left at {held}"));
     let s = prog.stats.as_ref().unwrap().per_cpu_ptr(0);
     let read = read_once(&s.syncp, || BpfProgKstats {
         cnt: s.cnt.read(),
@@ -284,8 +286,6 @@ pub(crate) fn counted_exactly<K: Kconfig>(prog: &BpfProg<K>, runs: u64) -> u64 {
     invariant("sequence", sequence == 0 || sequence == 2 * runs, || {
         format!("{runs} updates leave the sequence at {sequence}")
     });
-    let held = prog.active.as_ref().unwrap().per_cpu_ptr(0).get();
-    invariant("guard-free", held == 0, || format!("the guard is left at {held}"));
     misses
 }
 
