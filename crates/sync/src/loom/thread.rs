@@ -5,6 +5,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
+use super::atomic::Ordering;
 pub use crate::panic::{Payload, panic_message};
 
 type Handle = loom::thread::JoinHandle<()>;
@@ -183,9 +184,12 @@ pub fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Payload> {
     Ok(f())
 }
 
-/// Lets another thread run.
+/// Lets another thread run, and comes after what the others did before they yielded: a CPU changes hands by words of the
+/// host, which models do not see, and who waits for one waits here.
 pub fn yield_now() {
+    loom::sync::atomic::fence(Ordering::SeqCst);
     loom::thread::yield_now();
+    loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
 /// No cores: nothing is pinned.
