@@ -153,17 +153,19 @@ pub struct Model {
     reach: &'static [&'static str],
     /// The invariant that must break; `None`: none may.
     breaks: Option<&'static str>,
+    /// Whether its counterexample is kept in the tree.
+    recorded: bool,
 }
 
 impl Model {
     /// A model in which nothing may break.
     pub const fn holds(name: &'static str, reach: &'static [&'static str]) -> Self {
-        Self { name, quick: 2, full: None, reach, breaks: None }
+        Self { name, quick: 2, full: None, reach, breaks: None, recorded: false }
     }
 
     /// A model in which `invariant` must break.
     pub const fn breaks(name: &'static str, invariant: &'static str) -> Self {
-        Self { name, quick: 2, full: None, reach: &[], breaks: Some(invariant) }
+        Self { name, quick: 2, full: None, reach: &[], breaks: Some(invariant), recorded: true }
     }
 
     /// The same, and the quick set explores this many preemptions instead of 2.
@@ -174,6 +176,11 @@ impl Model {
     /// The same, and the full set explores this many preemptions only.
     pub const fn bounded(self, full: usize) -> Self {
         Self { full: Some(full), ..self }
+    }
+
+    /// The same, and its counterexample is not kept in the tree: one of the same family is.
+    pub const fn unrecorded(self) -> Self {
+        Self { recorded: false, ..self }
     }
 
     /// Explores `body` and checks what must come of it.
@@ -220,7 +227,7 @@ impl Model {
         }
         let same =
             pins::check_executions(self.name, set, found.executions).and_then(|()| match self.breaks {
-                Some(invariant) if !full() => {
+                Some(invariant) if self.recorded && !full() => {
                     pins::check_counterexample(self.name, &self.shortest(invariant, &body))
                 }
                 _ => Ok(()),
