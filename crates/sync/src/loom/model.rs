@@ -204,7 +204,7 @@ impl Model {
             self.name,
             found.executions,
             start.elapsed().as_secs_f64(),
-            found.broken().map_or_else(|| reached.join(", "), |b| format!("breaks {b}"))
+            found.broken().map_or_else(|| reached.join("; "), |b| format!("breaks {b}"))
         );
         if weaken::met() {
             println!("met by {}", self.name);
