@@ -9,6 +9,9 @@ use timeline::{Source, Timeline, What};
 
 use super::atomic::Ordering;
 
+/// The thread that a model begins with.
+const MAIN: &str = "main";
+
 /// An operation's kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
@@ -50,7 +53,7 @@ impl Execution {
     fn lane(&mut self) -> usize {
         let thread = loom::thread::current();
         let (lane, depth) = *self.threads.entry(thread.id()).or_insert_with(|| {
-            self.lanes.push(thread.name().unwrap_or("main").to_owned());
+            self.lanes.push(thread.name().unwrap_or(MAIN).to_owned());
             (self.lanes.len() - 1, 0)
         });
         if depth == 0 {
@@ -167,7 +170,10 @@ pub(super) fn timeline(title: &str, verdict: &str) -> Timeline {
         let mut t = Timeline::new(title);
         t.verdict = verdict.to_owned();
         let names = names(&e.events);
-        for event in &e.events {
+        // What the model set up before it began says nothing.
+        let set_up = e.events.iter().take_while(|event| e.lanes[event.lane] == MAIN).count();
+        let rows = if set_up < e.events.len() { &e.events[set_up..] } else { &e.events[..] };
+        for event in rows {
             let lane = t.lane(&e.lanes[event.lane]);
             let row = t.push(lane, what(&event.kind, &names));
             row.source = Some(Source { file: event.at.file().to_owned(), line: event.at.line() });
