@@ -2,7 +2,7 @@
 //!
 //! | pattern | before | today |
 //! |---|---|---|
-//! | `ce09cbdd9888`: a clock that counts operations, a reader | the time holds 7 operations of the update | the program's alone |
+//! | `ce09cbdd9888`: a clock of operations, a reader | the time holds 7 of the update | the program's alone |
 //! | `7dc211c1159d`: no statistics, the key goes on | a null per-CPU pointer is followed | timed, not counted |
 //! | the same, a miss | followed, also with the key off | skipped |
 #![cfg(loom)]

@@ -2,7 +2,7 @@
 //!
 //! | pattern | before `ce09cbdd9888` | today |
 //! |---|---|---|
-//! | a clock that counts operations, a reader | the time holds 7 operations of the update | the program's, and the key's test |
+//! | a clock of operations, a reader | the time holds 7 of the update | the program's, and the key's test |
 #![cfg(loom)]
 
 #[path = "../../filter/tests/models/mod.rs"]
