@@ -2,6 +2,7 @@
 
 mod lint;
 mod models;
+mod mutants;
 mod readme;
 mod report;
 mod runner;
@@ -50,6 +51,9 @@ enum Task {
         /// Weakens each ordering and drops each fence in turn, and shows which model notices.
         #[arg(long, conflicts_with_all = ["full", "repin"])]
         audit: bool,
+        /// Makes each error of logic that xtask/mutants.toml lists, in a copy, and shows which model or test notices.
+        #[arg(long, conflicts_with_all = ["full", "audit", "repin"])]
+        mutants: bool,
         /// Pins the numbers of executions anew, and shows old and new.
         #[arg(long)]
         repin: bool,
@@ -106,6 +110,7 @@ fn run(task: Task) -> Result<bool> {
         }
         Task::Tidy => report.step("tidy", || tidy::check(&sh.current_dir()))?,
         Task::Loom { audit: true, .. } => models::audit(&sh, &mut report)?,
+        Task::Loom { mutants: true, .. } => mutants::run(&sh, &mut report)?,
         Task::Loom { full, repin, .. } => models::all(&sh, &mut report, models::Options { full, repin })?,
         Task::Readme => return readme::rewrite(&sh).map(|()| true),
     }
