@@ -285,6 +285,10 @@ impl Scratch {
     /// build it again.
     fn new(root: &Path, n: usize, sources: &[String]) -> Result<Self> {
         let copy = root.join(format!("target/mutants/{n}"));
+        fs::create_dir_all(&copy).with_context(|| format!("cannot make {}", copy.display()))?;
+        for gone in tidy::files(&copy)?.iter().filter(|file| !sources.contains(&file.path)) {
+            fs::remove_file(copy.join(&gone.path))?;
+        }
         for path in sources {
             let (from, to) = (root.join(path), copy.join(path));
             let bytes = fs::read(&from).with_context(|| format!("cannot read {path}"))?;
@@ -465,4 +469,167 @@ fn errors(said: &str) -> String {
         }
     }
     if found.is_empty() { said.into() } else { found }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::tree;
+
+    const ENTRY: &str = "[[mutant]]\nname = \"m\"\nfile = \"crates/a/src/lib.rs\"\nfind = \"b\"\nreplace = \"c\"\nwhy = \"w\"\n";
+
+    fn mutant(more: &str) -> Mutant {
+        parse(&format!("{ENTRY}{more}")).unwrap().remove(0)
+    }
+
+    fn error<T: std::fmt::Debug>(r: Result<T>) -> String {
+        r.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_found_once_is_replaced() {
+        assert_eq!(mutant("").applied("a b a").unwrap(), "a c a");
+        let none = "m: `find` stands 0 times in crates/a/src/lib.rs, and must stand there once";
+        assert_eq!(error(mutant("").applied("a")), none);
+        assert_eq!(error(mutant("").applied("b b")), none.replace('0', "2"));
+    }
+
+    #[test]
+    fn a_bad_list_is_one_line_that_names_the_mutant() {
+        assert_eq!(error(parse(&ENTRY.repeat(2))), "m: two mutants have this name");
+        for same in ["replace = \"b\"", "why = \"\"", "find = \"\""] {
+            let key = same.split(' ').next().unwrap();
+            let bad: String = ENTRY
+                .lines()
+                .map(|l| if l.starts_with(key) { same } else { l })
+                .flat_map(|l| [l, "\n"])
+                .collect();
+            assert!(error(parse(&bad)).starts_with("m: `why` and `find` say something"), "{bad}");
+        }
+        let elsewhere = error(parse(&ENTRY.replace("crates/a/src", "xtask/src")));
+        assert_eq!(elsewhere, "m: xtask/src/lib.rs is no source of a crate (crates/NAME/src/…)");
+        assert!(error(parse(&format!("{ENTRY}tset = []\n"))).contains("unknown field `tset`"));
+        assert!(error(parse("[[mutant]]\nname = \"m\"\n")).contains("missing field `file`"));
+    }
+
+    #[test]
+    fn tests_are_the_files_own_unless_others_are_named() {
+        assert_eq!(mutant("").tests().unwrap(), ["a"]);
+        assert_eq!(mutant("tests = [\"b\", \"c\"]\n").tests().unwrap(), ["b", "c"]);
+    }
+
+    #[test]
+    fn the_list_fits_the_sources_or_says_what_does_not() {
+        let unfit = |text| unfit(&tree(&[(LIST, ENTRY), ("crates/a/src/lib.rs", text)]));
+        assert_eq!(unfit("b"), [""; 0]);
+        assert_eq!(unfit("d").len(), 1);
+        assert_eq!(super::unfit(&tree(&[(LIST, ENTRY)])), ["m: there is no crates/a/src/lib.rs"]);
+        assert_eq!(super::unfit(&tree(&[(LIST, "mutant = 1")])).len(), 1);
+    }
+
+    #[test]
+    fn models_first_and_the_nearest_then_tests_file_by_file() {
+        let sources = [
+            "crates/trampoline/tests/loom_b.rs",
+            "crates/stats/tests/loom_c.rs",
+            "crates/filter/tests/loom_a.rs",
+            "crates/filter/tests/facts.rs",
+            "crates/filter/tests/stepper/mod.rs",
+        ]
+        .map(String::from);
+        let in_filter = Mutant { file: "crates/filter/src/run.rs".into(), ..mutant("") };
+        let job = Job::of(&in_filter, &sources).unwrap();
+        let targets: Vec<_> =
+            job.targets.iter().map(|(_, package, t)| format!("{package} {}", t.join(" "))).collect();
+        assert_eq!(
+            targets,
+            ["filter --test=loom_a", "trampoline --test=loom_b", "filter --lib", "filter --test=facts"]
+        );
+        assert_eq!(Job::unchanged(&[job]).targets.len(), 4);
+    }
+
+    #[test]
+    fn models_notice_by_what_they_name() {
+        let noticed = |line| noticed_by_model(line);
+        let kill = "test a ... killed by filter::x after 7 executions: one-moment";
+        assert_eq!(noticed(kill).unwrap(), "filter::x: one-moment");
+        assert_eq!(
+            noticed("a::x: never reached [\"1 runs\"]; reached []").unwrap(),
+            "a::x: never reached [\"1 runs\"]"
+        );
+        let race = "a::x: Causality violation: Concurrent `unsync_load` and atomic store.";
+        assert_eq!(noticed(race).unwrap(), "a::x: causality violation");
+        for other in [
+            "a::x: 7 executions, pinned are Some(8). What changed?",
+            "a::x: [total] should have broken and did not",
+            "a::x: [total] should have broken, and this did: Causality violation: Concurrent",
+            "Causality violation: Concurrent `unsync_load` and atomic store.",
+            "a::x: index out of bounds",
+            "model a::x quick 7 executions 0.01 s  breaks total",
+        ] {
+            assert_eq!(noticed(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn tests_notice_by_failing() {
+        assert_eq!(noticed_by_test("test tests::a ... FAILED").as_deref(), Some("tests::a"));
+        for other in
+            ["test tests::a ... ok", "test result: FAILED. 1 passed", "    tests::a", "test a ... ignored"]
+        {
+            assert_eq!(noticed_by_test(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn what_cargo_says() {
+        let said =
+            "   Compiling a\n  Executable unittests src/lib.rs (t/a-1)\n  Executable tests/b.rs (t/b-2)\n";
+        let expected = [("unittests src/lib.rs", "t/a-1"), ("tests/b.rs", "t/b-2")];
+        assert_eq!(programs(said).collect::<Vec<_>>(), expected);
+        let failed =
+            "warning: x\n --> w.rs:1\nerror[E1]: bad\n --> a.rs:2\n  |\nerror: could not compile `a`\n";
+        assert_eq!(errors(failed), "error[E1]: bad\n --> a.rs:2\nerror: could not compile `a`\n");
+    }
+
+    fn shell(script: &str, limit: Duration) -> Ran {
+        let mut sh = Command::new("sh");
+        sh.args(["-c", script]);
+        watch(sh, limit, noticed_by_test).unwrap()
+    }
+
+    #[test]
+    fn a_program_is_watched_up_to_its_end_its_limit_or_its_first_kill() {
+        // Nothing here waits that long, unless it is broken.
+        const LONG: Duration = Duration::from_secs(600);
+        assert!(matches!(shell("exit 3", LONG), Ran::Ended(status) if status.code() == Some(3)));
+        assert!(matches!(shell("echo test a ... ok", LONG), Ran::Ended(status) if status.success()));
+        let kill = shell("echo test a ... FAILED >&2; exec sleep 600", LONG);
+        assert!(matches!(kill, Ran::Noticed(test) if test == "a"));
+        assert!(matches!(shell("exec sleep 600", Duration::ZERO), Ran::Hung));
+    }
+
+    #[test]
+    fn only_a_kill_passes_and_only_of_a_mutant() {
+        let m = mutant("");
+        let killed = || End::Killed("filter::x: total".into());
+        let judged = |end: End, mutant| match end.judged(mutant) {
+            (Outcome::Check { ok, output }, note) => (ok, output, note),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            judged(killed(), Some(&m)),
+            (true, String::new(), Some("killed by filter::x: total".into()))
+        );
+        assert!(judged(End::Survived, None).0);
+        for (end, mutant, says) in [
+            (killed(), None, "the unchanged sources fail"),
+            (End::Survived, Some(&m), "no model and no test noticed (w)"),
+            (End::NotBuilt("error".into()), Some(&m), "does not compile, which is no kill"),
+            (End::Hung("a".into()), Some(&m), "a did not end in 60 s"),
+        ] {
+            let (ok, output, note) = judged(end, mutant);
+            assert!(!ok && note.is_none() && output.starts_with(says), "{output}");
+        }
+    }
 }
