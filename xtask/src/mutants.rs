@@ -1,4 +1,4 @@
-//! `cargo xtask loom --mutants`: small errors of logic, put into the code one at a time, which a model or a test must notice.
+//! `cargo xtask loom --mutants`: small errors of logic, made one at a time, which a model or a test must notice.
 //!
 //! The list says what is replaced by what ([`LIST`]). Each mutant is built and run in a scratch copy of the sources: the
 //! models of its crate and of those above it first, and, if they all pass, its crate's ordinary tests. What kills:
@@ -476,7 +476,13 @@ mod tests {
     use super::*;
     use crate::tidy::tree;
 
-    const ENTRY: &str = "[[mutant]]\nname = \"m\"\nfile = \"crates/a/src/lib.rs\"\nfind = \"b\"\nreplace = \"c\"\nwhy = \"w\"\n";
+    const ENTRY: &str = r#"[[mutant]]
+name = "m"
+file = "crates/a/src/lib.rs"
+find = "b"
+replace = "c"
+why = "w"
+"#;
 
     fn mutant(more: &str) -> Mutant {
         parse(&format!("{ENTRY}{more}")).unwrap().remove(0)
