@@ -35,7 +35,7 @@ pub(crate) const LIST: &str = "xtask/mutants.toml";
 const SCRATCHES: usize = 2;
 
 /// How long a test program may run before it is called hung. The slowest takes a few seconds.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -570,6 +570,7 @@ why = "w"
             "a::x: [total] should have broken and did not",
             "a::x: [total] should have broken, and this did: Causality violation: Concurrent",
             "Causality violation: Concurrent `unsync_load` and atomic store.",
+            "    broken: Causality violation: Concurrent `unsync_load` and atomic store.",
             "a::x: index out of bounds",
             "model a::x quick 7 executions 0.01 s  breaks total",
         ] {
@@ -632,7 +633,7 @@ why = "w"
             (killed(), None, "the unchanged sources fail"),
             (End::Survived, Some(&m), "no model and no test noticed (w)"),
             (End::NotBuilt("error".into()), Some(&m), "does not compile, which is no kill"),
-            (End::Hung("a".into()), Some(&m), "a did not end in 60 s"),
+            (End::Hung("a".into()), Some(&m), "a did not end in 120 s"),
         ] {
             let (ok, output, note) = judged(end, mutant);
             assert!(!ok && note.is_none() && output.starts_with(says), "{output}");
