@@ -119,8 +119,8 @@ fn flips_under_load() {
         test().wrapping_mul(black_box(1))
     }
 
-    fn watch(site: fn() -> u64) -> (u64, u64) {
-        let (mut wrong, mut settled) = (0, 0);
+    fn watch(site: fn() -> u64) -> (u64, u64, u64) {
+        let (mut wrong, mut settled, mut all) = (0, 0, 0);
         while !STOP.load(Ordering::Relaxed) {
             let before = MOMENT.load(Ordering::SeqCst);
             barrier();
@@ -135,9 +135,10 @@ fn flips_under_load() {
                 _ => answer == ON || answer == OFF,
             };
             wrong += u64::from(!right);
+            all += 1;
             settled += u64::from(before == after && before % 2 == 0);
         }
-        (wrong, settled)
+        (wrong, settled, all)
     }
 
     supported();
@@ -149,6 +150,7 @@ fn flips_under_load() {
                 MOMENT.fetch_add(1, Ordering::SeqCst);
                 change(&KEY).unwrap();
                 MOMENT.fetch_add(1, Ordering::SeqCst);
+                (0..100).for_each(|_| std::hint::spin_loop());
             }
         }
         STOP.store(true, Ordering::Relaxed);
@@ -160,7 +162,7 @@ fn flips_under_load() {
         KEY.sites().count(),
         flips(100_000)
     );
-    assert!(watchers.iter().all(|&(wrong, _)| wrong == 0), "wrong answers: {watchers:?}");
+    assert!(watchers.iter().all(|&(wrong, ..)| wrong == 0), "wrong answers: {watchers:?}");
     assert!(watchers.iter().map(|w| w.1).sum::<u64>() > 0, "nobody looked between flips");
     assert!(traps > 0, "nobody met a flip in the middle: the test proves nothing");
     assert!(KEY.count() == 0 && KEY.sites().all(|site| site.bytes() == NOP));
