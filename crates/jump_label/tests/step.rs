@@ -104,17 +104,18 @@ fn steps_and_int3s_share_the_signal() {
 fn off_costs_one_instruction() {
     define_static_key_false!(static NEVER);
     #[inline(never)]
-    fn bare() -> u64 {
-        OFF
-    }
+    fn bare(_: &Cell<u64>) {}
     #[inline(never)]
-    fn with_a_site() -> u64 {
-        if static_branch_unlikely!(NEVER) { ON } else { OFF }
+    fn with_a_site(n: &Cell<u64>) {
+        if static_branch_unlikely!(NEVER) {
+            n.set(1);
+        }
     }
 
-    let count = |code: fn() -> u64| {
+    let n = Cell::new(0);
+    let count = |code: fn(&Cell<u64>)| {
         let code = black_box(code);
-        stepper::at_every_instruction(|| (), || _ = black_box(code()), |_| ())
+        stepper::at_every_instruction(|| (), || code(&n), |_| ())
     };
     let (bare, with_a_site) = (count(bare), count(with_a_site));
     assert_eq!(with_a_site, bare + 1);
