@@ -12,9 +12,10 @@ use crate::runner::{Runner, captured, cargo};
 use crate::source::{Source, words};
 use crate::tidy;
 
-/// The crates whose orderings models must show to be needed.
+/// The code whose orderings models must show to be needed. Of the keys it is the one that is a word: the patched one stands on
+/// what processors do with text, which no model sees.
 const AUDITED: [&str; 4] =
-    ["crates/stats/src/", "crates/jump_label/src/", "crates/filter/src/", "crates/trampoline/src/"];
+    ["crates/stats/src/", "crates/jump_label/src/atomic.rs", "crates/filter/src/", "crates/trampoline/src/"];
 
 /// How the models are run.
 #[derive(Clone, Copy, Default)]
