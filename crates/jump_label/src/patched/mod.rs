@@ -9,8 +9,9 @@
 //!
 //! # Rules
 //! 1. The key's word is the state, and it is written **before** the first int3. So a trap finds the state that its int3 was
-//!    written for, and during a flip sites are off before it and on after it (or the reverse), in that order on each thread.
-//!    (On x86 a store is seen before a later one, and the int3 is a later one; a fetch is before a later load.)
+//!    written for, as in the kernel: a site goes from old to new when its int3 appears. (On x86 a store is seen before a later
+//!    one, and the int3 is a later one; a fetch is before a later load.) Sites flip one by one, so between two of them a
+//!    thread may see new and then old.
 //! 2. A trap may come late: a thread is preempted between its int3 and the handler, and further flips pass. The handler asks
 //!    nothing of a flip that is under way. It looks the address up in the table, which never changes, and goes by the state
 //!    of now, which is right for who executes the site now.
