@@ -11,9 +11,8 @@
 
 use std::fmt;
 
-use sync::host::Ordering::{Acquire, Relaxed, SeqCst};
+use sync::host::Ordering::{Relaxed, SeqCst};
 use sync::irq::Line;
-use sync::thread;
 
 use crate::Kconfig;
 use crate::cpu::Cpu;
@@ -45,10 +44,6 @@ impl fmt::Display for IrqBusy {
 
 impl std::error::Error for IrqBusy {}
 
-/// What an interrupt line runs, valid for `'env`; and what a machine keeps of it, until it is down.
-pub(crate) type HandlerFor<'env, K> = Box<dyn Fn(&Cpu<K>) + Send + Sync + 'env>;
-pub(crate) type Handler<K> = HandlerFor<'static, K>;
-
 impl<K: Kconfig> Machine<K> {
     /// Raises `irq` on CPU `cpu`. Each call is served once, also when the CPU has them masked, is idle, or is not up yet.
     ///
@@ -58,14 +53,11 @@ impl<K: Kconfig> Machine<K> {
     /// If there is no such CPU or line.
     pub fn raise(&self, cpu: usize, irq: Irq) {
         let slot = self.slot(cpu);
-        // ORDERING (host): SeqCst; pairs with `try_take`, `look`, `leave`, `serve` and `run_cpu`; rules 1 to 4 of `irq`: of
+        // ORDERING (host): SeqCst; pairs with `try_take`, `look`, `leave`, `serve`, `who` and `run_cpu`; rules 1 to 4 of `irq`: of
         // "counted" and "looked", and of "came or went" and "asked who is there", one side sees the other.
         slot.pending[irq.0].fetch_add(1, SeqCst);
         slot.any_pending.store(true, SeqCst);
-        let tid = match slot.tid.load(SeqCst) {
-            0 => slot.idle_tid.load(SeqCst),
-            tid => tid,
-        };
+        let tid = slot.who();
         if tid != 0 {
             sync::irq::kick(tid);
         }
@@ -147,12 +139,5 @@ fn handle<K: Kconfig>(cpu: &Cpu<K>, irq: Irq) {
         cpu.need_resched.set(1);
         return;
     }
-    // ORDERING (host): Acquire; pairs with `Smp::request_irq`.
-    let handler = cpu.machine().handlers[irq.0].load(Acquire);
-    // SAFETY: null, or a handler that `boot` keeps until no thread of the machine is left.
-    let Some(handler) = (unsafe { handler.as_ref() }) else { return };
-    if let Err(payload) = thread::catch(|| handler(cpu)) {
-        // A bug in the handler: it may not unwind through the signal's frame, so the machine carries it to its caller.
-        cpu.machine().irq_panicked(cpu.smp_processor_id(), thread::panic_message(&*payload));
-    }
+    cpu.machine().handlers.irqs[irq.0].call(cpu);
 }

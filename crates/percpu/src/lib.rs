@@ -28,9 +28,11 @@
 //! ```
 
 pub mod cpu;
+mod handler;
 pub mod irq;
 pub mod irqflags;
 pub mod mm;
+pub mod nmi;
 pub mod preempt;
 pub mod rcu;
 pub mod sched;
@@ -41,6 +43,7 @@ pub use cpu::{Cpu, Task};
 pub use irq::{Irq, IrqBusy, NR_IRQS};
 pub use irqflags::{IrqFlags, IrqGuard, irqs_disabled, local_irq_restore, local_irq_save};
 pub use mm::{AllocError, Pcpu, PerCpu, PerCpuBytes};
+pub use nmi::NmiBusy;
 pub use preempt::{
     MigrateGuard, PreemptGuard, cant_migrate, in_hardirq, in_nmi, in_softirq, in_task, migrate_disable,
     migrate_enable, preempt_count, preempt_disable, preempt_enable,

@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::Mutex;
 
 use crossbeam::utils::CachePadded;
-use sync::host::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use sync::host::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use sync::thread::{self, HostCore, Join, Payload, Pending, Promise, Scope, Worker};
 
 use crate::Kconfig;
 use crate::cpu::{Cpu, Task};
-use crate::irq::{Handler, HandlerFor, Irq, IrqBusy, NR_IRQS, RESCHEDULE};
+use crate::handler::HandlerSlot;
+use crate::irq::{Irq, IrqBusy, NR_IRQS, RESCHEDULE};
 use crate::mm::{AllocError, Pcpu, PerCpu};
 use crate::preempt::{migrate_disable, preempt_count};
 use crate::sched;
@@ -48,7 +49,7 @@ impl Topology {
 pub enum MachineError {
     /// No CPU, or more online than possible.
     Topology(Topology),
-    /// Another part of the program uses the interrupts' signal.
+    /// Another part of the program uses a signal that interrupts or NMIs need.
     Signal(sync::irq::SignalInUse),
 }
 
@@ -80,10 +81,41 @@ pub(crate) struct Slot {
     pub(crate) idle_tid: AtomicI32,
     pub(crate) any_pending: AtomicBool,
     pub(crate) pending: [AtomicU32; NR_IRQS],
-    /// Interrupts served, times that masked ones were run by a restore, task switches.
+    pub(crate) nmis_pending: AtomicU32,
+    /// Interrupts served, NMIs served, times that masked ones were run by a restore, task switches.
     pub(crate) served: AtomicU64,
+    pub(crate) nmis_served: AtomicU64,
     pub(crate) deferred: AtomicU64,
     pub(crate) switches: AtomicU64,
+}
+
+impl Slot {
+    /// The thread to kick for this CPU: who is on it, or its idle thread; 0: the CPU is not up.
+    pub(crate) fn who(&self) -> i32 {
+        // ORDERING (host): SeqCst; pairs with `raise` and `raise_nmi`; rule 1 of `irq`: they counted before they ask.
+        match self.tid.load(Ordering::SeqCst) {
+            0 => self.idle_tid.load(Ordering::SeqCst),
+            tid => tid,
+        }
+    }
+}
+
+/// What a machine's interrupts run.
+pub(crate) struct Handlers<K: Kconfig> {
+    pub(crate) irqs: [HandlerSlot<K>; NR_IRQS],
+    pub(crate) nmi: HandlerSlot<K>,
+}
+
+impl<K: Kconfig> Handlers<K> {
+    fn new() -> Self {
+        Self { irqs: Default::default(), nmi: HandlerSlot::default() }
+    }
+
+    /// Drops them all. No thread of the machine may be left.
+    fn clear(&self) {
+        self.irqs.iter().for_each(HandlerSlot::clear);
+        self.nmi.clear();
+    }
 }
 
 /// Simulated CPUs, their memory, and what the crates above hang on them.
@@ -95,12 +127,12 @@ pub struct Machine<K: Kconfig> {
     pcpu: Pcpu,
     globals: K::Globals,
     pub(crate) steps: K::Steps,
-    pub(crate) handlers: [AtomicPtr<Handler<K>>; NR_IRQS],
+    pub(crate) handlers: Handlers<K>,
     booted: AtomicBool,
     stopping: AtomicBool,
     taints: AtomicU64,
     irq_panic: Mutex<Option<CpuPanic>>,
-    _signal: sync::irq::Handlers,
+    _signals: sync::irq::Handlers,
 }
 
 /// A panic on a simulated CPU.
@@ -133,7 +165,7 @@ impl<K: Kconfig> Machine<K> {
     /// ([`Machine::shares_cores`]).
     ///
     /// # Errors
-    /// [`MachineError`]: an impossible topology, or the interrupts' signal is in use.
+    /// [`MachineError`]: an impossible topology, or a signal that interrupts or NMIs need is in use.
     pub fn new(
         topology: Topology,
         steps: K::Steps,
@@ -142,7 +174,7 @@ impl<K: Kconfig> Machine<K> {
         if topology.online == 0 || topology.online > topology.possible {
             return Err(MachineError::Topology(topology));
         }
-        let signal = sync::irq::Handlers::install().map_err(MachineError::Signal)?;
+        let signals = sync::irq::Handlers::install().map_err(MachineError::Signal)?;
         let pcpu = Pcpu::new(topology.possible);
         Ok(Self {
             topology,
@@ -151,12 +183,12 @@ impl<K: Kconfig> Machine<K> {
             globals: globals(&pcpu),
             pcpu,
             steps,
-            handlers: std::array::from_fn(|_| AtomicPtr::new(std::ptr::null_mut())),
+            handlers: Handlers::new(),
             booted: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             taints: AtomicU64::new(0),
             irq_panic: Mutex::new(None),
-            _signal: signal,
+            _signals: signals,
         })
     }
 
@@ -262,14 +294,7 @@ struct Down<'m, K: Kconfig>(&'m Machine<K>);
 
 impl<K: Kconfig> Drop for Down<'_, K> {
     fn drop(&mut self) {
-        for handler in &self.0.handlers {
-            // ORDERING (host): AcqRel; pairs with `request_irq`: what is dropped is seen as it was made.
-            let handler = handler.swap(std::ptr::null_mut(), Ordering::AcqRel);
-            if !handler.is_null() {
-                // SAFETY: made by `Box::into_raw` in `request_irq`, and no thread of the machine is left to call it.
-                drop(unsafe { Box::from_raw(handler) });
-            }
-        }
+        self.0.handlers.clear();
         // ORDERING (host): Release; pairs with `boot`.
         self.0.booted.store(false, Ordering::Release);
     }
@@ -393,20 +418,9 @@ impl<'scope, 'env, K: Kconfig> Smp<'scope, 'env, K> {
         if irq.0 >= RESCHEDULE.0 {
             return Err(IrqBusy(irq));
         }
-        let f: HandlerFor<'env, K> = Box::new(f);
-        // SAFETY: only the lifetime changes; `Down` drops the handler before `boot` returns, within 'env.
-        let f: Handler<K> = unsafe { std::mem::transmute(f) };
-        let f = Box::into_raw(Box::new(f));
-        let none = std::ptr::null_mut();
-        // ORDERING (host): Release; pairs with the load in `irq::handle` and the swap in `Down::drop`.
-        match self.machine.handlers[irq.0].compare_exchange(none, f, Ordering::Release, Ordering::Relaxed) {
-            Ok(_) => Ok(()),
-            Err(_) => {
-                // SAFETY: it was not published.
-                drop(unsafe { Box::from_raw(f) });
-                Err(IrqBusy(irq))
-            }
-        }
+        // SAFETY: the machine clears its handlers before `boot` returns, within 'env.
+        let set = unsafe { self.machine.handlers.irqs[irq.0].set(Box::new(f)) };
+        if set { Ok(()) } else { Err(IrqBusy(irq)) }
     }
 
     fn worker(&self, id: usize) -> &Worker<'scope, Job<'scope, K>> {
@@ -457,7 +471,7 @@ fn run_cpu<'scope, K: Kconfig>(machine: &Machine<K>, id: usize, jobs: impl Itera
     let _attached = cpu.attach();
     migrate_disable(&cpu);
     let slot = machine.slot(id);
-    // ORDERING (host): SeqCst; rule 4 of `irq`, pairs with `raise`, as below.
+    // ORDERING (host): SeqCst; rule 4 of `irq`, pairs with `raise` and `raise_nmi`, as below.
     slot.idle_tid.store(sync::irq::self_id(), Ordering::SeqCst);
     // What was raised before the CPU was up.
     sched::take(&cpu, id);
@@ -468,7 +482,7 @@ fn run_cpu<'scope, K: Kconfig>(machine: &Machine<K>, id: usize, jobs: impl Itera
         sched::leave(&cpu);
     }
     // From here on what is raised waits for the next boot; what was raised before is served.
-    // ORDERING (host): SeqCst; pairs with `raise`.
+    // ORDERING (host): SeqCst; pairs with `raise` and `raise_nmi`.
     slot.idle_tid.store(0, Ordering::SeqCst);
     sched::take(&cpu, id);
     sched::leave(&cpu);
