@@ -221,16 +221,21 @@ fn each_one_is_served_once_and_so_is_each_interrupt_beside_them() {
     assert!(served - ran <= 1, "served {served}, ran {ran}");
 }
 
-/// An NMI at every instruction of `code`: each is served at once, if somebody is on the CPU, and the interrupts that the code
-/// raises are served as without; returns how many instructions there were.
+/// An NMI at every instruction of `code`, which raises a second one: both are served, one after the other, and the interrupts
+/// that the code raises are served as without; returns how many instructions there were.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn strike_everywhere(irqs_each: u64, code: impl Fn(&Machine<Native>, &Cpu<Native>) + Sync) -> u64 {
     let m = machine(1);
-    let hits = LocalU64::new(0);
+    let (hits, inside) = (LocalU64::new(0), LocalU32::new(0));
     m.boot(|smp| {
         smp.request_nmi(|cpu| {
             assert!(in_nmi(cpu) && irqs_disabled(cpu));
-            hits.set(hits.get() + 1)
+            assert_eq!(inside.inc_return(), 1, "in another");
+            hits.set(hits.get() + 1);
+            if hits.get() % 2 == 1 {
+                m.raise_nmi(0);
+            }
+            inside.dec();
         })
         .unwrap();
         smp.request_irq(Irq(0), |cpu| assert!(in_hardirq(cpu) && !in_nmi(cpu))).unwrap();
@@ -241,12 +246,12 @@ fn strike_everywhere(irqs_each: u64, code: impl Fn(&Machine<Native>, &Cpu<Native
                 code(&m, cpu)
             };
             let check = |at| {
-                assert_eq!(hits.get(), at + 1, "NMIs at step {at}");
+                assert_eq!(hits.get(), 2 * (at + 1), "NMIs at step {at}");
                 assert_eq!(m.interrupts(0).0 - irqs.get(), irqs_each, "interrupts at step {at}");
                 assert_eq!((preempt_count(cpu), irqs_disabled(cpu)), (0, false), "step {at}");
             };
             let steps = stepper::at_every_instruction(|| m.raise_nmi(0), stepped, check);
-            assert_eq!(m.nmis(0), steps);
+            assert_eq!(m.nmis(0), 2 * steps);
             steps
         })
         .unwrap()
