@@ -11,6 +11,7 @@
 
 use std::fmt;
 
+use sync::barrier::barrier;
 use sync::host::Ordering::{Relaxed, SeqCst};
 use sync::irq::Line;
 
@@ -19,7 +20,7 @@ use crate::cpu::Cpu;
 use crate::preempt::{HARDIRQ_OFFSET, preempt_count_add, preempt_count_sub};
 use crate::sched;
 use crate::smp::Machine;
-use sync::barrier::barrier;
+use crate::softirq::do_softirq;
 
 /// An interrupt line of each CPU, below [`NR_IRQS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -86,6 +87,11 @@ pub(crate) unsafe fn on_interrupt<K: Kconfig>(line: *const Line) {
         {
             serve(cpu);
             sched::leave(cpu);
+        } else if let Some(id) = cpu.idle_of
+            && cpu.machine().slot(id).softirqs_pending.load(Relaxed) != 0
+        {
+            // Who is on the CPU may have left them to us: so the CPU is asked for, and they run at the latest when it comes.
+            cpu.machine().resched(id);
         }
     } else if cpu.irq_mask.get() != 0 {
         cpu.irq_happened.set(1);
@@ -106,7 +112,7 @@ pub(crate) fn replay<K: Kconfig>(cpu: &Cpu<K>) {
     sched::preempt_schedule_irq(cpu);
 }
 
-/// Serves what is pending on this CPU, interrupts masked as the hardware does, until nothing is.
+/// Serves what is pending on this CPU, interrupts masked as the hardware does, until nothing is; then softirqs.
 pub(crate) fn serve<K: Kconfig>(cpu: &Cpu<K>) {
     let Some(slot) = cpu.slot() else { return };
     loop {
@@ -125,6 +131,7 @@ pub(crate) fn serve<K: Kconfig>(cpu: &Cpu<K>) {
             }
         }
         preempt_count_sub(cpu, HARDIRQ_OFFSET);
+        do_softirq(cpu);
         barrier();
         cpu.irq_mask.set(0);
         barrier();

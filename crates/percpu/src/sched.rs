@@ -14,7 +14,8 @@ use sync::host::Ordering::{Relaxed, SeqCst};
 use sync::thread;
 
 use crate::cpu::Cpu;
-use crate::{Kconfig, irq, nmi};
+use crate::softirq::local_softirq_pending;
+use crate::{Kconfig, irq, irqs_disabled, nmi};
 
 /// Puts the calling thread on CPU `id` if that is free. Serves nothing yet.
 pub(crate) fn try_take<K: Kconfig>(cpu: &Cpu<K>, id: usize) -> bool {
@@ -47,7 +48,7 @@ pub(crate) fn leave<K: Kconfig>(cpu: &Cpu<K>) {
     // ORDERING (host): SeqCst; pairs with `try_take`; before the looks below, so not just a release.
     slot.baton.store(false, SeqCst);
     let idle = slot.idle_tid.load(SeqCst); // rule 3 of `irq`
-    if idle != 0 && slot.any_pending.load(SeqCst) {
+    if idle != 0 && (slot.any_pending.load(SeqCst) || slot.softirqs_pending.load(Relaxed) != 0) {
         sync::irq::kick(idle);
     }
     if idle != 0 && slot.nmis_pending.load(SeqCst) != 0 {
@@ -61,7 +62,8 @@ fn look<K: Kconfig>(cpu: &Cpu<K>) {
     // After NMIs, which are no signal's here: interrupts that met their mask are still pending.
     // ORDERING (host): SeqCst; rule 2 of `irq`, pairs with `raise`.
     let pending = cpu.slot().is_some_and(|slot| slot.any_pending.load(SeqCst));
-    if pending && cpu.irq_mask.get() == 0 {
+    // And softirqs that were left over, which the serving runs on its way out.
+    if (pending || local_softirq_pending(cpu) != 0) && cpu.irq_mask.get() == 0 {
         irq::serve(cpu);
     }
 }
@@ -71,6 +73,14 @@ fn look<K: Kconfig>(cpu: &Cpu<K>) {
 pub(crate) fn preempt_schedule_irq<K: Kconfig>(cpu: &Cpu<K>) {
     if cpu.need_resched.get() != 0 && cpu.preempt_count.get() == 0 {
         schedule(cpu);
+    }
+}
+
+/// Where preemption has come on again: the same. Kernel: `preempt_check_resched`.
+#[inline]
+pub(crate) fn preempt_check_resched<K: Kconfig>(cpu: &Cpu<K>) {
+    if !irqs_disabled(cpu) {
+        preempt_schedule_irq(cpu);
     }
 }
 

@@ -14,6 +14,7 @@ use crate::irq::{Irq, IrqBusy, NR_IRQS, RESCHEDULE};
 use crate::mm::{AllocError, Pcpu, PerCpu};
 use crate::preempt::{migrate_disable, preempt_count};
 use crate::sched;
+use crate::softirq::NR_SOFTIRQS;
 
 /// Which CPUs a machine has. Kernel: `cpu_possible_mask`, `cpu_online_mask`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,9 +83,12 @@ pub(crate) struct Slot {
     pub(crate) any_pending: AtomicBool,
     pub(crate) pending: [AtomicU32; NR_IRQS],
     pub(crate) nmis_pending: AtomicU32,
-    /// Interrupts served, NMIs served, times that masked ones were run by a restore, task switches.
+    /// A bit each; written by who is on the CPU.
+    pub(crate) softirqs_pending: AtomicU32,
+    /// Interrupts served, NMIs served, softirqs run, times that masked ones were run by a restore, task switches.
     pub(crate) served: AtomicU64,
     pub(crate) nmis_served: AtomicU64,
+    pub(crate) softirqs_served: AtomicU64,
     pub(crate) deferred: AtomicU64,
     pub(crate) switches: AtomicU64,
 }
@@ -104,17 +108,19 @@ impl Slot {
 pub(crate) struct Handlers<K: Kconfig> {
     pub(crate) irqs: [HandlerSlot<K>; NR_IRQS],
     pub(crate) nmi: HandlerSlot<K>,
+    pub(crate) softirqs: [HandlerSlot<K>; NR_SOFTIRQS],
 }
 
 impl<K: Kconfig> Handlers<K> {
     fn new() -> Self {
-        Self { irqs: Default::default(), nmi: HandlerSlot::default() }
+        Self { irqs: Default::default(), nmi: HandlerSlot::default(), softirqs: Default::default() }
     }
 
     /// Drops them all. No thread of the machine may be left.
     fn clear(&self) {
         self.irqs.iter().for_each(HandlerSlot::clear);
         self.nmi.clear();
+        self.softirqs.iter().for_each(HandlerSlot::clear);
     }
 }
 

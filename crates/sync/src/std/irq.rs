@@ -12,6 +12,7 @@
 use std::cell::Cell;
 use std::fmt;
 use std::io;
+use std::marker::PhantomData;
 use std::sync::Mutex;
 
 /// A signal that is taken from the host program.
@@ -112,6 +113,33 @@ fn send(tid: i32, signal: &Signal) {
     // SAFETY: plain syscalls on numbers. A wrong `tid` of this process finds a thread whose word is null or another
     // CPU, and a CPU that is kicked for nothing looks and finds nothing pending.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), tid, signal.number) };
+}
+
+/// Interrupts reach the calling thread while this lives, also inside the handler of one, which else holds them off.
+pub struct Enabled {
+    before: libc::sigset_t,
+    _this_thread: PhantomData<*mut ()>,
+}
+
+/// Lets interrupts through to the calling thread.
+///
+/// Context: any; async-signal-safe (a syscall, and another when what it returns is dropped).
+pub fn enable() -> Enabled {
+    // SAFETY: a set is plain data; all-zero is one, and so is what the calls make of it.
+    let (mut set, mut before) = unsafe { std::mem::zeroed::<(libc::sigset_t, libc::sigset_t)>() };
+    // SAFETY: valid sets, a valid signal and a valid `how`, so neither can fail.
+    unsafe {
+        libc::sigaddset(&mut set, INTERRUPT.number);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, &mut before);
+    }
+    Enabled { before, _this_thread: PhantomData }
+}
+
+impl Drop for Enabled {
+    fn drop(&mut self) {
+        // SAFETY: the set that this thread had.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
 }
 
 /// A signal is already in use by the program around us.
