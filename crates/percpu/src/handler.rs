@@ -38,16 +38,12 @@ impl<K: Kconfig> HandlerSlot<K> {
     }
 
     /// Runs the handler, if there is one.
-    ///
-    /// A panic in it is a bug, and may not unwind through a signal's frame: the machine carries it to its caller.
     pub(crate) fn call(&self, cpu: &Cpu<K>) {
         // ORDERING (host): Acquire; pairs with `HandlerSlot::set`.
         let handler = self.0.load(Acquire);
         // SAFETY: null, or a handler that stays until no thread of the machine is left.
         let Some(handler) = (unsafe { handler.as_ref() }) else { return };
-        if let Err(payload) = thread::catch(|| handler(cpu)) {
-            cpu.machine().irq_panicked(cpu.smp_processor_id(), thread::panic_message(&*payload));
-        }
+        guarded(cpu, || handler(cpu));
     }
 
     /// Drops the handler. No thread of the machine may be left to call it.
@@ -57,6 +53,18 @@ impl<K: Kconfig> HandlerSlot<K> {
         if !handler.is_null() {
             // SAFETY: made by `Box::into_raw` in `set`, and nobody is left to call it.
             drop(unsafe { Box::from_raw(handler) });
+        }
+    }
+}
+
+/// Runs `f`, a handler. A panic in it is a bug, and may not unwind through a signal's frame: the machine carries it to its
+/// caller.
+pub(crate) fn guarded<K: Kconfig, R>(cpu: &Cpu<K>, f: impl FnOnce() -> R) -> Option<R> {
+    match thread::catch(f) {
+        Ok(r) => Some(r),
+        Err(payload) => {
+            cpu.machine().irq_panicked(cpu.smp_processor_id(), thread::panic_message(&*payload));
+            None
         }
     }
 }

@@ -17,6 +17,7 @@ use sync::irq::Line;
 
 use crate::Kconfig;
 use crate::cpu::Cpu;
+use crate::hrtimer::hrtimer_interrupt;
 use crate::preempt::{HARDIRQ_OFFSET, preempt_count_add, preempt_count_sub};
 use crate::sched;
 use crate::smp::Machine;
@@ -27,10 +28,13 @@ use crate::softirq::do_softirq;
 pub struct Irq(pub usize);
 
 /// How many interrupt lines a CPU has.
-pub const NR_IRQS: usize = 8;
+pub const NR_IRQS: usize = 9;
 
 /// The line that asks a CPU to switch tasks. Kernel: the reschedule IPI.
 pub const RESCHEDULE: Irq = Irq(NR_IRQS - 1);
+
+/// The line of the CPU's timers. Kernel: the local APIC's timer.
+pub const LOCAL_TIMER: Irq = Irq(NR_IRQS - 2);
 
 /// The interrupt line has a handler already, or is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +42,7 @@ pub struct IrqBusy(pub Irq);
 
 impl fmt::Display for IrqBusy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let last = RESCHEDULE.0 - 1;
+        let last = LOCAL_TIMER.0 - 1;
         write!(f, "interrupt line {} is taken: use a free one of 0 to {last}", self.0.0)
     }
 }
@@ -142,9 +146,9 @@ pub(crate) fn serve<K: Kconfig>(cpu: &Cpu<K>) {
 }
 
 fn handle<K: Kconfig>(cpu: &Cpu<K>, irq: Irq) {
-    if irq == RESCHEDULE {
-        cpu.need_resched.set(1);
-        return;
+    match irq {
+        RESCHEDULE => cpu.need_resched.set(1),
+        LOCAL_TIMER => hrtimer_interrupt(cpu),
+        Irq(line) => cpu.machine().handlers.irqs[line].call(cpu),
     }
-    cpu.machine().handlers.irqs[irq.0].call(cpu);
 }

@@ -29,6 +29,7 @@
 
 pub mod cpu;
 mod handler;
+pub mod hrtimer;
 pub mod irq;
 pub mod irqflags;
 pub mod mm;
@@ -41,6 +42,7 @@ pub mod softirq;
 pub mod step;
 
 pub use cpu::{Cpu, Task};
+pub use hrtimer::{Hrtimer, HrtimerRestart};
 pub use irq::{Irq, IrqBusy, NR_IRQS};
 pub use irqflags::{IrqFlags, IrqGuard, irqs_disabled, local_irq_restore, local_irq_save};
 pub use mm::{AllocError, Pcpu, PerCpu, PerCpuBytes};

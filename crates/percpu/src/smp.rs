@@ -1,16 +1,17 @@
 //! The machine, its CPUs, and putting work on them. Kernel: include/linux/smp.h, cpumask.h, kernel/smp.c, in spirit.
 
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use crossbeam::utils::CachePadded;
 use sync::host::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
-use sync::thread::{self, HostCore, Join, Payload, Pending, Promise, Scope, Worker};
+use sync::thread::{self, HostCore, Join, Payload, Pending, Promise, Scope, Turn, Waker, Worker};
 
 use crate::Kconfig;
 use crate::cpu::{Cpu, Task};
 use crate::handler::HandlerSlot;
-use crate::irq::{Irq, IrqBusy, NR_IRQS, RESCHEDULE};
+use crate::hrtimer::Timers;
+use crate::irq::{Irq, IrqBusy, LOCAL_TIMER, NR_IRQS};
 use crate::mm::{AllocError, Pcpu, PerCpu};
 use crate::preempt::{migrate_disable, preempt_count};
 use crate::sched;
@@ -109,11 +110,17 @@ pub(crate) struct Handlers<K: Kconfig> {
     pub(crate) irqs: [HandlerSlot<K>; NR_IRQS],
     pub(crate) nmi: HandlerSlot<K>,
     pub(crate) softirqs: [HandlerSlot<K>; NR_SOFTIRQS],
+    pub(crate) timers: Timers<K>,
 }
 
 impl<K: Kconfig> Handlers<K> {
     fn new() -> Self {
-        Self { irqs: Default::default(), nmi: HandlerSlot::default(), softirqs: Default::default() }
+        Self {
+            irqs: Default::default(),
+            nmi: HandlerSlot::default(),
+            softirqs: Default::default(),
+            timers: Timers::default(),
+        }
     }
 
     /// Drops them all. No thread of the machine may be left.
@@ -121,6 +128,7 @@ impl<K: Kconfig> Handlers<K> {
         self.irqs.iter().for_each(HandlerSlot::clear);
         self.nmi.clear();
         self.softirqs.iter().for_each(HandlerSlot::clear);
+        self.timers.clear();
     }
 }
 
@@ -313,6 +321,7 @@ pub struct Smp<'scope, 'env: 'scope, K: Kconfig> {
     machine: &'env Machine<K>,
     scope: Scope<'scope, 'env>,
     workers: Vec<Worker<'scope, Job<'scope, K>>>,
+    timer_thread: OnceLock<Waker>,
 }
 
 impl<'scope, 'env, K: Kconfig> Smp<'scope, 'env, K> {
@@ -321,7 +330,12 @@ impl<'scope, 'env, K: Kconfig> Smp<'scope, 'env, K> {
             let body = move |jobs: thread::Jobs<Job<'scope, K>>| run_cpu(machine, id, jobs);
             scope.worker(&format!("cpu{id}"), body).unwrap_or_else(|e| panic!("no thread for CPU {id}: {e}"))
         };
-        Self { machine, scope, workers: (0..machine.topology.online).map(worker).collect() }
+        Self {
+            machine,
+            scope,
+            workers: (0..machine.topology.online).map(worker).collect(),
+            timer_thread: OnceLock::new(),
+        }
     }
 
     /// The machine.
@@ -421,12 +435,24 @@ impl<'scope, 'env, K: Kconfig> Smp<'scope, 'env, K> {
     /// # Errors
     /// [`IrqBusy`] if the line has a handler, is the machine's own, or does not exist.
     pub fn request_irq(&self, irq: Irq, f: impl Fn(&Cpu<K>) + Send + Sync + 'env) -> Result<(), IrqBusy> {
-        if irq.0 >= RESCHEDULE.0 {
+        if irq.0 >= LOCAL_TIMER.0 {
             return Err(IrqBusy(irq));
         }
         // SAFETY: the machine clears its handlers before `boot` returns, within 'env.
         let set = unsafe { self.machine.handlers.irqs[irq.0].set(Box::new(f)) };
         if set { Ok(()) } else { Err(IrqBusy(irq)) }
+    }
+
+    /// The thread that raises the timers' interrupts.
+    pub(crate) fn timer_thread(&self) -> Waker {
+        let machine = self.machine;
+        let turn = move || match machine.stopping.load(Ordering::Relaxed) {
+            true => Turn::End,
+            false => machine.clock_event(),
+        };
+        let start =
+            || self.scope.alarm("timers", turn).unwrap_or_else(|e| panic!("no thread for timers: {e}"));
+        self.timer_thread.get_or_init(start).clone()
     }
 
     fn worker(&self, id: usize) -> &Worker<'scope, Job<'scope, K>> {
@@ -437,6 +463,9 @@ impl<'scope, 'env, K: Kconfig> Smp<'scope, 'env, K> {
 impl<K: Kconfig> Drop for Smp<'_, '_, K> {
     fn drop(&mut self) {
         self.machine.stopping.store(true, Ordering::Relaxed);
+        if let Some(timers) = self.timer_thread.get() {
+            timers.wake();
+        }
     }
 }
 
