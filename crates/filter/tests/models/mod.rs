@@ -8,12 +8,11 @@ use std::sync::{Arc, OnceLock};
 use filter::clock::SchedClock;
 use filter::{BpfCtx, BpfProg, BpfProgKstats, BpfProgStats, Config, Kconfig, ProgType, bpf_prog_get_stats};
 use jump_label::{AtomicKey, StaticKey};
-use percpu::{Cpu, Irq, Machine, NoSteps, Topology, in_hardirq};
+use percpu::{Cpu, Irq, Machine, NoSteps, Topology, in_hardirq, in_nmi};
 use stats::u64_stats::read_once;
 use stats::{Bits32, Form, U64Stats};
-use sync::irq::{self, Line};
 use sync::local::{LocalU32, LocalU64};
-use sync::model::{Model, interrupt_at, invariant, note, points_made, reach};
+use sync::model::{Model, interrupt_at, invariant, nmi_at, note, points_made, reach};
 
 /// Counters start here, so that the first update carries from the low half to the high one.
 pub(crate) const START: u64 = 0xFFFF_FFFF;
@@ -45,7 +44,7 @@ impl Default for Ticks {
 
 impl SchedClock for Ticks {
     fn sched_clock<K: percpu::Kconfig>(&self, cpu: &Cpu<K>) -> u64 {
-        let clock = &self.now[usize::from(in_hardirq(cpu))];
+        let clock = &self.now[usize::from(in_hardirq(cpu) || in_nmi(cpu))];
         let now = clock.get();
         clock.set(now.wrapping_add(self.step));
         self.reads.set(self.reads.get() + 1);
@@ -158,35 +157,6 @@ pub(crate) struct Interrupted<K: Kconfig> {
     pub(crate) nmi: bool,
 }
 
-/// An interrupt line that no mask stops. It stands for an NMI, as far as its handler alone is looked at.
-#[repr(C)]
-struct Nmi<'c, K: Kconfig> {
-    line: Line,
-    cpu: &'c Cpu<K>,
-    prog: &'c BpfProg<K>,
-    handler: Run<K>,
-}
-
-impl<K: Kconfig> Nmi<'_, K> {
-    /// # Safety
-    /// `line` is the first field of a live `Nmi<K>`.
-    unsafe fn come(line: *const Line) {
-        // SAFETY: the caller's.
-        let nmi = unsafe { &*line.cast::<Nmi<'_, K>>() };
-        (nmi.handler)(nmi.cpu, nmi.prog);
-    }
-
-    /// Does `f` while interrupts of this thread find this line.
-    fn instead(&self, f: impl FnOnce()) {
-        let cpus = irq::current();
-        // SAFETY: the line is live until it is put back below, and its function expects it.
-        unsafe { irq::attach(&raw const self.line) };
-        f();
-        // SAFETY: it was attached before.
-        unsafe { irq::attach(cpus) };
-    }
-}
-
 impl<K: Kconfig> Clone for Interrupted<K> {
     fn clone(&self) -> Self {
         *self
@@ -237,29 +207,28 @@ impl<F: Form> Interrupted<K<F>> {
         prog.kind = self.kind;
         m.boot(|smp| {
             smp.request_irq(Irq(0), |cpu| handler(cpu, &prog)).unwrap();
+            smp.request_nmi(|cpu| handler(cpu, &prog)).unwrap();
             if let Watch::Both(knows) | Watch::Reader(knows) = watch {
                 let prog = &prog;
                 smp.spawn_outside("reader", move || read_and_check(prog, 0, knows));
             }
             let (m, prog) = (&m, &prog);
             smp.on(0, move |cpu| {
-                let interrupted = || {
-                    interrupt_at(at);
-                    run(cpu, prog);
-                    let _ = points.set(points_made());
-                };
-                if self.nmi {
-                    let line = Line { on_interrupt: Nmi::<K<F>>::come };
-                    return Nmi { line, cpu, prog, handler }.instead(interrupted);
-                }
                 // Counted now; the model says when it comes.
-                m.raise(0, Irq(0));
-                interrupted();
+                if self.nmi {
+                    m.raise_nmi(0);
+                    nmi_at(at);
+                } else {
+                    m.raise(0, Irq(0));
+                    interrupt_at(at);
+                }
+                run(cpu, prog);
+                let _ = points.set(points_made());
             });
         });
         if !matches!(watch, Watch::Reader(_)) {
             let (served, deferred) = m.interrupts(0);
-            let came = if self.nmi { u64::from(at != u64::MAX) } else { served };
+            let came = if self.nmi { m.nmis(0) } else { served };
             let missed = counted_exactly(&prog, 1 + came * self.counts);
             reach(match (missed, deferred) {
                 (1.., _) => "refused",

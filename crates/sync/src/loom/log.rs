@@ -41,8 +41,8 @@ struct Event {
 struct Execution {
     events: Vec<Event>,
     lanes: Vec<String>,
-    /// Of each thread: its lane, and how many interrupts it is in.
-    threads: HashMap<ThreadId, (usize, usize)>,
+    /// Of each thread: its lane, and the kinds of the interrupts that it is in.
+    threads: HashMap<ThreadId, (usize, Vec<&'static str>)>,
     newest: HashMap<usize, u64>,
     /// How many words were made.
     words: usize,
@@ -52,14 +52,12 @@ impl Execution {
     /// The lane of the calling thread, or of the interrupt that it is in.
     fn lane(&mut self) -> usize {
         let thread = loom::thread::current();
-        let (lane, depth) = *self.threads.entry(thread.id()).or_insert_with(|| {
+        let (lane, kinds) = self.threads.entry(thread.id()).or_insert_with(|| {
             self.lanes.push(thread.name().unwrap_or(MAIN).to_owned());
-            (self.lanes.len() - 1, 0)
+            (self.lanes.len() - 1, Vec::new())
         });
-        if depth == 0 {
-            return lane;
-        }
-        let name = format!("{} irq", self.lanes[lane]);
+        let Some(kind) = kinds.last() else { return *lane };
+        let name = format!("{} {kind}", self.lanes[*lane]);
         self.lanes.iter().position(|l| *l == name).unwrap_or_else(|| {
             self.lanes.push(name);
             self.lanes.len() - 1
@@ -146,21 +144,21 @@ fn record(kind: Kind, at: &'static Location<'static>) {
     });
 }
 
-/// The calling thread's operations are an interrupt's, until [`interrupt_ends`].
-pub(super) fn interrupt_begins() {
-    nest(|depth| depth + 1);
+/// The calling thread's operations are an interrupt's, or an NMI's, until [`interrupt_ends`].
+pub(super) fn interrupt_begins(nmi: bool) {
+    nest(|kinds| kinds.push(if nmi { "nmi" } else { "irq" }));
 }
 
 /// The calling thread is back from an interrupt.
 pub(super) fn interrupt_ends() {
-    nest(|depth| depth - 1);
+    nest(|kinds| _ = kinds.pop());
 }
 
-fn nest(change: impl Fn(usize) -> usize) {
+fn nest(change: impl Fn(&mut Vec<&'static str>)) {
     EXECUTION.with_borrow_mut(|e| {
         e.lane();
         let thread = e.threads.get_mut(&loom::thread::current().id()).expect("it has a lane");
-        thread.1 = change(thread.1);
+        change(&mut thread.1);
     });
 }
 

@@ -23,8 +23,8 @@ use super::{log, pins, weaken};
 thread_local! {
     static REACHED: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
     static SPINS: Cell<u32> = const { Cell::new(0) };
-    /// Of each thread that has one: how many operations until its interrupt, and how many it made.
-    static POINTS: RefCell<HashMap<loom::thread::ThreadId, (u64, u64)>> = RefCell::default();
+    /// Of each thread that has one: how many operations until its interrupt, how many it made, and whether it is an NMI.
+    static POINTS: RefCell<HashMap<loom::thread::ThreadId, (u64, u64, bool)>> = RefCell::default();
     static INTERRUPTS: Cell<bool> = const { Cell::new(false) };
     static SHORTEST: RefCell<Option<Shortest>> = const { RefCell::new(None) };
 }
@@ -60,19 +60,19 @@ pub(super) fn point(at: &'static Location<'static>) {
     }
     let id = loom::thread::current().id();
     let now = POINTS.with_borrow_mut(|points| match points.get_mut(&id) {
-        Some((at, made)) => {
+        Some((at, made, nmi)) => {
             *made += 1;
-            *made - 1 == *at
+            (*made - 1 == *at).then_some(*nmi)
         }
-        None => false,
+        None => None,
     });
-    if now {
+    if let Some(nmi) = now {
         let line = super::irq::current();
         if !line.is_null() {
-            log::interrupt_begins();
-            log::note("interrupt, before this".into(), at);
-            // SAFETY: attached and not detached, so it is live and its function expects it.
-            unsafe { ((*line).on_interrupt)(line) };
+            log::interrupt_begins(nmi);
+            log::note(if nmi { "NMI, before this" } else { "interrupt, before this" }.into(), at);
+            // SAFETY: attached and not detached, so it is live and its functions expect it.
+            unsafe { if nmi { ((*line).on_nmi)(line) } else { ((*line).on_interrupt)(line) } };
             log::interrupt_ends();
         }
     }
@@ -80,8 +80,17 @@ pub(super) fn point(at: &'static Location<'static>) {
 
 /// Makes an interrupt come before the calling thread's `n`-th operation from here (0: the next).
 pub fn interrupt_at(n: u64) {
+    comes_at(n, false);
+}
+
+/// Makes an NMI come there instead.
+pub fn nmi_at(n: u64) {
+    comes_at(n, true);
+}
+
+fn comes_at(n: u64, nmi: bool) {
     INTERRUPTS.set(true);
-    POINTS.with_borrow_mut(|points| points.insert(loom::thread::current().id(), (n, 0)));
+    POINTS.with_borrow_mut(|points| points.insert(loom::thread::current().id(), (n, 0, nmi)));
 }
 
 /// How many operations the calling thread made since [`interrupt_at`].
