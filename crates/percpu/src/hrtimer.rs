@@ -1,12 +1,13 @@
 //! Timers of a CPU. Kernel: kernel/time/hrtimer.c, include/linux/hrtimer.h, v6.6.
 //!
 //! One host thread of the machine stands for the CPUs' clock event devices. It sleeps until the next timer is due, marks it,
-//! and raises [`LOCAL_TIMER`](crate::irq::LOCAL_TIMER) on its CPU, where the interrupt runs what is marked. So a timer is
-//! found by the same rules as any interrupt, whoever is on the CPU by then. (A POSIX timer would signal one thread, and threads
-//! come and go on CPUs.) The thread is there from the first timer on, until the machine goes down.
+//! and raises [`LOCAL_TIMER`] on its CPU, where the interrupt runs what is marked. So a timer is
+//! found by the same rules as any interrupt, whoever is on the CPU by then. (A POSIX timer would signal one thread, and
+//! threads come and go on CPUs.) The thread is there from the first timer on, until the machine goes down.
 //!
 //! A timer is off, due at a time, marked, or running, and all of that is one word:
-//! 1. Due becomes marked (the thread), marked becomes running (the CPU), each by an exchange that fails if anybody was faster.
+//! 1. Due becomes marked (the thread), marked becomes running (the CPU), each by an exchange that fails if anybody was
+//!    faster.
 //! 2. Running becomes due again, if its callback wants that and nobody started or cancelled the timer meanwhile.
 //! 3. Cancelling turns it off, and then waits while its callback runs: the callback says that it runs, then takes the mark;
 //!    cancelling takes the mark, then looks whether it runs.
@@ -217,7 +218,7 @@ impl<K: Kconfig> Timers<K> {
     fn push(&self, mut node: Box<Node<K>>) -> *const Node<K> {
         node.next = self.0.load(Relaxed);
         let node = Box::into_raw(node);
-        // ORDERING (host): Release; pairs with `Timers::iter`: a timer that is found is whole.
+        // ORDERING (host): Release; pairs with `Timers::iter` and `clear`: a timer that is found is whole.
         while let Err(first) =
             // SAFETY: not published yet, so nobody else looks.
             self.0.compare_exchange(unsafe { (*node).next }, node, Release, Relaxed)

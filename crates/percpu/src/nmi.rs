@@ -55,7 +55,8 @@ impl<K: Kconfig> Machine<K> {
     /// If there is no such CPU.
     pub fn raise_nmi(&self, cpu: usize) {
         let slot = self.slot(cpu);
-        // ORDERING (host): SeqCst; pairs with `try_take`, `look`, `leave`, `serve_nmis` and `run_cpu`; rules 1 to 4 of `irq`.
+        // ORDERING (host): SeqCst; pairs with `try_take`, `look`, `leave`, `serve_nmis` and `run_cpu`; rules 1 to 4 of
+        // `irq`.
         slot.nmis_pending.fetch_add(1, SeqCst);
         let tid = slot.who();
         if tid != 0 {
@@ -115,8 +116,8 @@ fn nmi_enter<K: Kconfig>(cpu: &Cpu<K>) -> u32 {
 
 /// Leaves NMI context. Kernel: `nmi_exit`.
 ///
-/// No task switch, as on x86, and no replay of interrupts: those that came meanwhile come again, or are looked for by whoever
-/// serves NMIs outside their signal.
+/// No task switch, as on x86, and no replay of interrupts: those that came meanwhile come again, or are looked for by
+/// whoever serves NMIs outside their signal.
 fn nmi_exit<K: Kconfig>(cpu: &Cpu<K>, masked: u32) {
     preempt_count_sub(cpu, NMI_OFFSET + HARDIRQ_OFFSET);
     barrier();

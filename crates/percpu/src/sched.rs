@@ -21,8 +21,8 @@ use crate::{Kconfig, irq, irqs_disabled, nmi};
 pub(crate) fn try_take<K: Kconfig>(cpu: &Cpu<K>, id: usize) -> bool {
     let slot = cpu.machine().slot(id);
     // ORDERING (host): SeqCst; pairs with `leave`: what the last one did on the CPU is seen by the next, and one who finds
-    // the baton taken is before the last look of its holder (rules 3 and 4 of `irq`). The thread's number; pairs with `raise`
-    // and `raise_nmi`.
+    // the baton taken is before the last look of its holder (rules 3 and 4 of `irq`). The thread's number; pairs with
+    // `raise` and `raise_nmi`.
     if slot.baton.swap(true, SeqCst) {
         return false;
     }
@@ -60,7 +60,7 @@ pub(crate) fn leave<K: Kconfig>(cpu: &Cpu<K>) {
 fn look<K: Kconfig>(cpu: &Cpu<K>) {
     nmi::serve_nmis(cpu);
     // After NMIs, which are no signal's here: interrupts that met their mask are still pending.
-    // ORDERING (host): SeqCst; rule 2 of `irq`, pairs with `raise`.
+    // ORDERING (host): SeqCst; rule 2 of `irq`, pairs with `raise` and, before, `raise_nmi`.
     let pending = cpu.slot().is_some_and(|slot| slot.any_pending.load(SeqCst));
     // And softirqs that were left over, which the serving runs on its way out.
     if (pending || local_softirq_pending(cpu) != 0) && cpu.irq_mask.get() == 0 {

@@ -42,8 +42,8 @@ pub enum Softirq {
 /// How many softirqs there are.
 pub const NR_SOFTIRQS: usize = 10;
 
-/// How often the pending ones are run before the rest is left for later. Kernel: `MAX_SOFTIRQ_RESTART` (which also stops after
-/// 2 ms; no clock is read here).
+/// How often the pending ones are run before the rest is left for later. Kernel: `MAX_SOFTIRQ_RESTART` (which also
+/// stops after 2 ms; no clock is read here).
 pub const MAX_SOFTIRQ_RESTART: u32 = 10;
 
 /// The softirq has an action already.

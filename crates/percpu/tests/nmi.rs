@@ -221,8 +221,8 @@ fn each_one_is_served_once_and_so_is_each_interrupt_beside_them() {
     assert!(served - ran <= 1, "served {served}, ran {ran}");
 }
 
-/// An NMI at every instruction of `code`, which raises a second one: both are served, one after the other, and the interrupts
-/// that the code raises are served as without; returns how many instructions there were.
+/// An NMI at every instruction of `code`, which raises a second one: both are served, one after the other, and the
+/// interrupts that the code raises are served as without; returns how many instructions there were.
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn strike_everywhere(irqs_each: u64, code: impl Fn(&Machine<Native>, &Cpu<Native>) + Sync) -> u64 {
     let m = machine(1);

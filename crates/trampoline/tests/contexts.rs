@@ -1,5 +1,5 @@
-//! One program run from everywhere at once: tasks that a tick preempts and moves, timers, the softirqs they leave work to, and
-//! NMIs on top of all of them. Each call runs or is refused, and both are counted.
+//! One program run from everywhere at once: tasks that a tick preempts and moves, timers, the softirqs they leave work
+//! to, and NMIs on top of all of them. Each call runs or is refused, and both are counted.
 
 use std::time::Duration;
 

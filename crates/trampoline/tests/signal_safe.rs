@@ -1,7 +1,9 @@
 //! The hot path allocates nothing and asks nothing of the host, so that signal handlers may be on it.
 //!
-//! A program is run and entered on a CPU, plain and masked, and by interrupts and NMIs on top of that, at whatever instruction
-//! they come. What this does on the CPU's thread is watched: by an allocator that counts for each thread, and, in a process of
+//! A program is run and entered on a CPU, plain and masked, and by interrupts and NMIs on top of that, at whatever
+//! instruction
+//! they come. What this does on the CPU's thread is watched: by an allocator that counts for each thread, and, in a
+//! process of
 //! its own, by a seccomp filter that ends the process at the first system call. (To return from a signal handler is one.)
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 

@@ -1,6 +1,7 @@
 //! An interrupt, and an NMI, at every instruction of enter, program and exit; see the run path's `step.rs`.
 //!
-//! It enters the same program: inside it is refused by the guard and counts a miss, outside it runs. At no boundary may a run
+//! It enters the same program: inside it is refused by the guard and counts a miss, outside it runs. At no boundary may
+//! a run
 //! or a miss be lost. An NMI is refused inside the masked update too, and counts its miss in the middle of that: no count
 //! is lost, but a reader can be fooled then, as in the kernel.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]

@@ -64,6 +64,9 @@ impl SchedClock for Operations {
 /// The configuration of a model.
 pub(crate) type K<F, C = Ticks> = Config<F, C>;
 
+/// A machine and its program.
+pub(crate) type Simulated<F, C> = (Machine<K<F, C>>, BpfProg<K<F, C>>);
+
 /// One way to run a program, or what an interrupt does.
 pub(crate) type Run<K> = fn(&Cpu<K>, &BpfProg<K>);
 
@@ -78,7 +81,7 @@ pub(crate) fn machine<F: Form, C: SchedClock>(
     clock: C,
     on: bool,
     text: fn(&Cpu<K<F, C>>, &mut BpfCtx<'_>) -> u32,
-) -> (Machine<K<F, C>>, BpfProg<K<F, C>>) {
+) -> Simulated<F, C> {
     let m = filter::machine::<F, _, AtomicKey, _>(Topology::smp(cpus), NoSteps, clock).unwrap();
     if on {
         m.globals().bpf_stats_enabled_key.slow_inc().unwrap();
