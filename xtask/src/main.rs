@@ -70,7 +70,10 @@ enum Task {
         html: Option<PathBuf>,
     },
     /// Runs the commands that README.md names in `<!-- run: -->` and `<!-- check: -->`, and writes down their output.
-    Readme,
+    Readme {
+        /// Only the commands in which this stands.
+        command: Option<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -134,7 +137,7 @@ fn run(task: Task) -> Result<bool> {
                 counterexample::page_of_failure(&sh, &html)?;
             }
         }
-        Task::Readme => return readme::rewrite(&sh).map(|()| true),
+        Task::Readme { command } => return readme::rewrite(&sh, command.as_deref()).map(|()| true),
     }
     report.finish()
 }

@@ -28,10 +28,12 @@ struct Block {
 ///
 /// # Errors
 /// If a mark is not followed by a block, a command fails, or the README cannot be read or written.
-pub(crate) fn rewrite(sh: &Shell) -> Result<()> {
+pub(crate) fn rewrite(sh: &Shell, only: Option<&str>) -> Result<()> {
     let path = sh.current_dir().join(README);
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {README}"))?;
-    let blocks = blocks(&text)?;
+    let mut blocks = blocks(&text)?;
+    blocks.retain(|b| only.is_none_or(|only| b.command.contains(only)));
+    ensure!(!blocks.is_empty(), "{README} names no such command");
     let mut outputs = Vec::new();
     for block in &blocks {
         println!("{}", block.command);
