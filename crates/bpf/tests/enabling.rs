@@ -214,7 +214,7 @@ fn the_sysctl_takes_and_refuses_these_strings() {
         b"+1",
         b"1abc",
         b"1\0",
-        b"\01",
+        b"\x001",
         b" ",
         b"\n",
         b"1\x0b",

@@ -60,3 +60,25 @@ fn get_long(s: &[u8]) -> Option<(i128, &[u8])> {
     let value = i128::from(value);
     (len < TMPBUFLEN - 1 && ends).then_some((if negative { -value } else { value }, &s[len..]))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_prefix_tells_the_radix_and_the_number_ends_at_the_first_digit_of_another() {
+        let cases: [(&[u8], i128, &[u8]); 5] = [
+            (b"10 x", 10, b" x"),
+            (b"010", 8, b""),
+            (b"0x10\n", 16, b"\n"),
+            (b"-0X1f", -31, b""),
+            (b"0", 0, b""),
+        ];
+        for (s, value, rest) in cases {
+            assert_eq!(get_long(s), Some((value, rest)), "{s:?}");
+        }
+        for s in [&b""[..], b"-", b"08", b"0x", b"0xg", b"1_0", b"18446744073709551616"] {
+            assert_eq!(get_long(s), None, "{s:?}");
+        }
+    }
+}
