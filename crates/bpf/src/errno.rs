@@ -37,12 +37,18 @@ pub enum Errno {
     /// Invalid argument.
     #[error("EINVAL: invalid argument")]
     EINVAL = 22,
+    /// Too many open descriptors.
+    #[error("EMFILE: too many open descriptors")]
+    EMFILE = 24,
     /// No space left.
     #[error("ENOSPC: no space left")]
     ENOSPC = 28,
     /// Out of range.
     #[error("ERANGE: out of range")]
     ERANGE = 34,
+    /// The descriptor is of no use here.
+    #[error("EBADFD: no such descriptor")]
+    EBADFD = 77,
     /// Not supported.
     #[error("EOPNOTSUPP: not supported")]
     EOPNOTSUPP = 95,

@@ -20,6 +20,7 @@
 //! | [`elf`] | tools/lib/bpf/libbpf.c: objects from clang |
 //! | [`prog_type`] | `enum bpf_prog_type`, and libbpf's table of sections |
 //! | [`errno`] | the kernel's error numbers |
+//! | [`syscall`] | kernel/bpf/syscall.c: bpf(2), its descriptors, and the sysctl |
 //!
 //! # Invariants
 //! 1. A run is async-signal-safe and may be nested in another: it does not allocate, block, call the system,
@@ -54,6 +55,7 @@ mod printk;
 pub mod prog;
 pub mod prog_type;
 pub mod runtime;
+pub mod syscall;
 pub mod trace;
 
 pub use decode::LoadError;

@@ -21,6 +21,7 @@ pub mod virt;
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Mutex;
 
 use clock::SchedClock;
 use jump_label::{AtomicKey, KeyError, StaticKey};
@@ -52,6 +53,9 @@ pub struct Globals<K: Kconfig> {
     pub clock: K::Clock,
     /// Statistics are on. Kernel: `bpf_stats_enabled_key`, kernel/bpf/core.c.
     pub bpf_stats_enabled_key: K::StatsKey,
+    /// Held by whoever switches statistics, by a descriptor or by the sysctl; holds the sysctl's own value, 0 or 1.
+    /// Kernel: `bpf_stats_enabled_mutex` and `saved_val` of `bpf_stats_handler`, kernel/bpf/syscall.c.
+    pub bpf_stats_enabled_mutex: Mutex<i32>,
     /// Above 0 where tracing programs must not run: a map operation of a system call is in progress, or one of them is.
     /// Kernel: `bpf_prog_active`, kernel/bpf/syscall.c.
     pub bpf_prog_active: PerCpu<LocalU32>,
@@ -64,7 +68,7 @@ impl<K: Kconfig> Globals<K> {
     /// If the host has no memory for one word a CPU.
     pub fn new(pcpu: &Pcpu, clock: K::Clock, bpf_stats_enabled_key: K::StatsKey) -> Self {
         let bpf_prog_active = pcpu.alloc(|_| LocalU32::new(0)).expect("a new machine has per-CPU memory");
-        Self { clock, bpf_stats_enabled_key, bpf_prog_active }
+        Self { clock, bpf_stats_enabled_key, bpf_stats_enabled_mutex: Mutex::new(0), bpf_prog_active }
     }
 }
 
