@@ -1,0 +1,32 @@
+//! For tests: a question that cannot be asked is skipped with a line that says why; but where it is expected to be
+//! askable, that is a failure, so that no test is lost unseen.
+
+use std::env;
+use std::thread;
+
+use crate::caller;
+use crate::error::CannotAsk;
+use crate::probe::{Host, Release};
+
+/// Says, if set, why questions are refused on this machine although the process is privileged: then they are skipped.
+pub const REFUSED: &str = "PROGSTATS_HOST_REFUSES";
+
+/// The answer; or `None`, after a line that begins with `skipped: `, if this process cannot ask.
+///
+/// # Panics
+/// If it should be able to: privileged, on a kernel of `since` or newer, with [`REFUSED`] not set.
+pub fn asked<T>(since: Release, answer: Result<T, CannotAsk>) -> Option<T> {
+    let why = match answer {
+        Ok(answer) => return Some(answer),
+        Err(why) => why,
+    };
+    let told = env::var(REFUSED).ok();
+    let release = Host::release();
+    assert!(
+        told.is_some() || !caller::is_privileged() || release < since,
+        "cannot ask, and kernels since {since} answer this: {why} (if this machine refuses it, set {REFUSED} to why)"
+    );
+    let told = told.map_or_else(String::new, |t| format!(" ({t})"));
+    eprintln!("skipped: {}: {why}{told}", thread::current().name().unwrap_or("a test"));
+    None
+}

@@ -1,0 +1,42 @@
+//! Attachments that go with their descriptor. Mirrors `bpf_raw_tracepoint_open`, kernel/bpf/syscall.c.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use crate::errno::Errno;
+use crate::error::Error;
+use crate::prog::Prog;
+use crate::sys::{Cmd, bpf_fd};
+
+/// A program attached to a raw tracepoint, until this is dropped.
+#[derive(Debug)]
+pub struct Link(OwnedFd);
+
+impl Link {
+    /// Attaches a raw tracepoint program to the tracepoint `name`: from now on it runs on all CPUs, whoever gets
+    /// there.
+    ///
+    /// # Errors
+    /// `ENOENT` if this kernel has no such tracepoint, else what it answers.
+    pub fn raw_tracepoint(name: &str, prog: &Prog) -> Result<Link, Error> {
+        #[repr(C)]
+        struct Attr {
+            name: u64,
+            prog_fd: u32,
+            pad: u32,
+            cookie: u64,
+        }
+        let call = || format!("{} {name}", Cmd::RawTracepointOpen.name());
+        let text = CString::new(name).map_err(|_| Error::new(call(), Errno::EINVAL))?;
+        let (name, prog_fd) = (text.as_ptr().expose_provenance() as u64, prog.as_fd().as_raw_fd() as u32);
+        let mut attr = Attr { name, prog_fd, pad: 0, cookie: 0 };
+        // SAFETY: the name ends with a zero and outlives the call.
+        unsafe { bpf_fd(Cmd::RawTracepointOpen, &mut attr) }.map(Link).map_err(|e| Error::new(call(), e))
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
