@@ -49,6 +49,10 @@ impl SchedClock for VirtualClock {
 pub struct AnnouncedKey(AtomicKey);
 
 impl StaticKey for AnnouncedKey {
+    fn claim() -> Result<Self, KeyError> {
+        AtomicKey::claim().map(Self)
+    }
+
     fn unlikely(&self) -> bool {
         announce_current(&KEY);
         self.0.unlikely()

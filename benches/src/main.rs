@@ -1,0 +1,38 @@
+//! What the path costs, beside its peers. `cargo xtask bench` runs it; nothing here decides by time.
+
+mod counts;
+mod harness;
+mod machines;
+mod run;
+
+use crate::harness::{Harness, Mode};
+use anyhow::Result;
+use std::time::Duration;
+
+fn measure(harness: &mut Harness) -> Result<()> {
+    run::measure(harness)
+}
+
+fn main() -> Result<()> {
+    if std::env::args().nth(1).as_deref() == Some("watched") {
+        return counts::watched(&std::env::args().nth(2).unwrap());
+    }
+    let c = counts::count("")?;
+    let mut h = Harness::new(Mode::Time(Duration::from_secs(3)), "");
+    measure(&mut h)?;
+    counts::enter(&c, &mut h.groups);
+    for g in &h.groups {
+        println!("{} {}", g.title, g.rounds);
+        for r in &g.rows {
+            println!(
+                "{:<40} {:>8.2} {:>8.2} ± {:.2} {:?}",
+                r.name,
+                r.ns.min,
+                r.ns.median,
+                r.ns.spread(),
+                r.instructions
+            )
+        }
+    }
+    Ok(())
+}
