@@ -39,6 +39,7 @@ const STEPS: &[Step] = &[
             "--release",
             "--package=percpu",
             "--package=stats",
+            "--package=jump_label",
             "--package=filter",
             "--package=trampoline",
             "--package=bpf",

@@ -19,10 +19,11 @@ pub mod prog_stats;
 pub mod run;
 pub mod virt;
 
+use std::fmt;
 use std::marker::PhantomData;
 
 use clock::SchedClock;
-use jump_label::{AtomicKey, StaticKey};
+use jump_label::{AtomicKey, KeyError, StaticKey};
 use percpu::{Cpu, Machine, MachineError, NoSteps, Pcpu, PerCpu, Steps, Topology};
 use stats::Form;
 use sync::local::LocalU32;
@@ -96,20 +97,47 @@ impl<F: Form, C: SchedClock, S: StaticKey + 'static, P: Steps> Kconfig for Confi
     }
 }
 
-/// A machine of such a configuration, statistics off.
+jump_label::define_claimed_key!(
+    /// `bpf_stats_enabled_key` as the kernel has it: a no-op in the text of each run, patched to a jump. There is one in a program,
+    /// for one machine at a time; where text cannot be patched ([`jump_label::support`]) the kind to take is [`AtomicKey`].
+    pub struct PatchedKey;
+);
+
+/// A machine cannot be made, or its key cannot be had.
+#[derive(Debug)]
+pub enum NewError {
+    /// As [`Machine::new`].
+    Machine(MachineError),
+    /// As [`StaticKey::claim`].
+    Key(KeyError),
+}
+
+impl fmt::Display for NewError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Machine(e) => e.fmt(f),
+            Self::Key(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for NewError {}
+
+/// A machine of such a configuration, statistics off. Its key is the machine's for as long as it lives.
 ///
 /// # Errors
-/// As [`Machine::new`].
+/// [`NewError`]: as [`Machine::new`] and [`StaticKey::claim`].
 pub fn machine<F, C, S, P>(
     topology: Topology,
     steps: P,
     clock: C,
-) -> Result<Machine<Config<F, C, S, P>>, MachineError>
+) -> Result<Machine<Config<F, C, S, P>>, NewError>
 where
     F: Form,
     C: SchedClock,
-    S: StaticKey + Default + 'static,
+    S: StaticKey + 'static,
     P: Steps,
 {
-    Machine::new(topology, steps, |pcpu| Globals::new(pcpu, clock, S::default()))
+    let key = S::claim().map_err(NewError::Key)?;
+    Machine::new(topology, steps, |pcpu| Globals::new(pcpu, clock, key)).map_err(NewError::Machine)
 }

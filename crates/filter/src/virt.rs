@@ -50,7 +50,7 @@ pub struct AnnouncedKey(AtomicKey);
 
 impl StaticKey for AnnouncedKey {
     fn claim() -> Result<Self, KeyError> {
-        AtomicKey::claim().map(Self)
+        Ok(Self::default())
     }
 
     fn unlikely(&self) -> bool {

@@ -136,7 +136,7 @@ fn flips_under_load() {
             };
             wrong += u64::from(!right);
             all += 1;
-            settled += u64::from(before == after && before % 2 == 0);
+            settled += u64::from(before == after && before.is_multiple_of(2));
         }
         (wrong, settled, all)
     }

@@ -9,7 +9,10 @@ fn progstats(args: &[&str]) -> Output {
 fn stdout(args: &[&str]) -> String {
     let out = progstats(args);
     assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
-    assert!(out.stderr.is_empty(), "{args:?}: no progress in a pipe");
+    // One note where the host does not let keys be patched.
+    let err = String::from_utf8(out.stderr).unwrap();
+    let noted = err.lines().count() == 1 && err.contains("static keys cannot be patched");
+    assert!(err.is_empty() || noted, "{args:?}: no progress in a pipe: {err}");
     String::from_utf8(out.stdout).unwrap()
 }
 
