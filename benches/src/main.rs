@@ -18,7 +18,12 @@ fn main() -> Result<()> {
         return counts::watched(&std::env::args().nth(2).unwrap());
     }
     let c = counts::count("")?;
-    for (n, v) in &c { println!("{n} {v}") } if std::env::args().nth(1).is_some() { return Ok(()) }
+    for (n, v) in &c {
+        println!("{n} {v}")
+    }
+    if std::env::args().nth(1).is_some() {
+        return Ok(());
+    }
     let mut h = Harness::new(Mode::Time(Duration::from_secs(3)), "");
     measure(&mut h)?;
     counts::enter(&c, &mut h.groups);

@@ -22,26 +22,26 @@ pub(crate) const BARE: &str = "bare call";
 pub(crate) const CLOCKS: &str = "two ordered clock reads + call";
 
 #[inline(never)]
-fn bare<K: Kconfig>(cpu: &Cpu<K>, prog: &BpfProg<K>, ctx: &mut BpfCtx<'_>) -> u64 {
-    prog.bpf_func.call(cpu, ctx).into()
+fn bare<K: Kconfig>(cpu: &Cpu<K>, prog: &BpfProg<K>, ctx: &mut BpfCtx<'_>) -> u32 {
+    prog.bpf_func.call(cpu, ctx)
 }
 
 /// What a timed run cannot do without.
 #[inline(never)]
-fn clocks<K: Kconfig>(cpu: &Cpu<K>, prog: &BpfProg<K>, ctx: &mut BpfCtx<'_>) -> u64 {
+fn clocks<K: Kconfig>(cpu: &Cpu<K>, prog: &BpfProg<K>, ctx: &mut BpfCtx<'_>) -> u32 {
     let start = sched_clock(cpu);
-    black_box(prog.bpf_func.call(cpu, ctx));
-    sched_clock(cpu).wrapping_sub(start)
+    let ret = prog.bpf_func.call(cpu, ctx);
+    ret ^ sched_clock(cpu).wrapping_sub(start) as u32
 }
 
 #[inline(never)]
-pub(crate) fn run<K: Kconfig>(cpu: &Cpu<K>, prog: &BpfProg<K>, ctx: &mut BpfCtx<'_>) -> u64 {
-    bpf_prog_run(cpu, prog, ctx).into()
+pub(crate) fn run<K: Kconfig>(cpu: &Cpu<K>, prog: &BpfProg<K>, ctx: &mut BpfCtx<'_>) -> u32 {
+    bpf_prog_run(cpu, prog, ctx)
 }
 
 #[inline(never)]
-fn call<K: Kconfig>(cpu: &Cpu<K>, prog: &BpfProg<K>, ctx: &mut BpfCtx<'_>) -> u64 {
-    invoke_bpf_prog(cpu, prog, 0, ctx).map_or(0, u64::from)
+fn call<K: Kconfig>(cpu: &Cpu<K>, prog: &BpfProg<K>, ctx: &mut BpfCtx<'_>) -> u32 {
+    invoke_bpf_prog(cpu, prog, 0, ctx).unwrap_or(0)
 }
 
 impl<K: Kconfig> Bench<K> {
@@ -50,7 +50,7 @@ impl<K: Kconfig> Bench<K> {
     pub(crate) fn runs(
         &self,
         n: u64,
-        how: impl Fn(&Cpu<K>, &BpfProg<K>, &mut BpfCtx<'_>) -> u64 + Send + Sync,
+        how: impl Fn(&Cpu<K>, &BpfProg<K>, &mut BpfCtx<'_>) -> u32 + Send + Sync,
     ) -> f64 {
         self.on_cpu(|cpu| {
             let mut ctx = BpfCtx::default();
