@@ -1,19 +1,29 @@
 //! What the path costs, beside its peers. `cargo xtask bench` runs it; nothing here decides by time.
 
+mod clocks;
 mod counts;
+mod growth;
 mod harness;
+mod keys;
 mod machines;
 mod run;
+mod sites;
+mod update;
 
 use crate::harness::{Harness, Mode};
 use anyhow::Result;
 use std::time::Duration;
 
 fn measure(harness: &mut Harness) -> Result<()> {
-    run::measure(harness)
+    run::measure(harness)?;
+    update::measure(harness)?;
+    clocks::measure(harness)?;
+    keys::measure(harness)?;
+    growth::measure(harness)
 }
 
 fn main() -> Result<()> {
+    static_keys::global_init();
     if std::env::args().nth(1).as_deref() == Some("watched") {
         return counts::watched(&std::env::args().nth(2).unwrap());
     }
@@ -24,7 +34,7 @@ fn main() -> Result<()> {
     if std::env::args().nth(1).is_some() {
         return Ok(());
     }
-    let mut h = Harness::new(Mode::Time(Duration::from_secs(3)), "");
+    let mut h = Harness::new(Mode::Time(Duration::from_secs(1)), "");
     measure(&mut h)?;
     counts::enter(&c, &mut h.groups);
     for g in &h.groups {

@@ -1,0 +1,215 @@
+//! Static keys: what a test costs that finds the key off, its word hot or cold, and what a flip costs.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use anyhow::Result;
+use crossbeam::utils::CachePadded;
+use jump_label::{AtomicKey, StaticKey, StaticKeyFalse, static_branch_unlikely};
+use percpu::Topology;
+use stats::Bits64;
+use sync::host::{AtomicBool, Ordering::Relaxed};
+
+use crate::harness::{Harness, Variant, timed};
+use crate::machines::{Bench, Real};
+use crate::sites;
+
+/// Tests with everything in the nearest cache.
+pub(crate) const HOT: &str = "key-test";
+/// Tests whose word is not.
+pub(crate) const COLD: &str = "key-test-cold";
+/// Flips.
+pub(crate) const FLIPS: &str = "flips";
+/// One site, flipped while all CPUs execute it.
+pub(crate) const BUSY: &str = "patched, 1 site, 2 CPUs running it";
+
+jump_label::define_static_key_false!(static KEY);
+static_keys::define_static_key_false!(PEER);
+static FLAG: AtomicBool = AtomicBool::new(false);
+
+/// Words that a cold test may meet: more lines than a core's own caches hold.
+const WORDS: usize = 1 << 16;
+/// Flips a turn.
+const FLIPS_A_TURN: u64 = 10;
+
+#[cold]
+#[inline(never)]
+fn taken() {
+    black_box(());
+}
+
+#[inline(never)]
+fn test_nothing(n: u64) -> u64 {
+    n + 1
+}
+
+#[inline(never)]
+fn test_patched(n: u64) -> u64 {
+    if static_branch_unlikely!(KEY) {
+        taken();
+    }
+    n + 1
+}
+
+#[inline(never)]
+fn test_static_keys(n: u64) -> u64 {
+    if static_keys::static_branch_unlikely!(PEER) {
+        taken();
+    }
+    n + 1
+}
+
+#[inline(never)]
+fn test_flag(flag: &AtomicBool, n: u64) -> u64 {
+    if flag.load(Relaxed) {
+        taken();
+    }
+    n + 1
+}
+
+#[inline(never)]
+fn test_atomic_key(key: &AtomicKey, n: u64) -> u64 {
+    if key.unlikely() {
+        taken();
+    }
+    n + 1
+}
+
+/// Measures all three.
+///
+/// # Errors
+/// If there is no machine.
+pub(crate) fn measure(harness: &mut Harness) -> Result<()> {
+    if ![HOT, COLD, FLIPS].iter().any(|group| harness.wants(group)) {
+        return Ok(());
+    }
+    let bench = Bench::<Real<Bits64, AtomicKey>>::new(Topology::smp(1))?;
+    hot(harness, &bench);
+    cold(harness, &bench);
+    if harness.wants(FLIPS) && !harness.counts() {
+        flips(harness)?;
+    }
+    Ok(())
+}
+
+fn hot(harness: &mut Harness, bench: &Bench<Real<Bits64, AtomicKey>>) {
+    let key = AtomicKey::new();
+    let with = |name: &str, test: fn(u64) -> u64| {
+        Variant::new(name, move |n| {
+            bench.alone(n, move |_| {
+                black_box(test(black_box(1)));
+            })
+        })
+        .counted()
+    };
+    let variants = vec![
+        with("no test", test_nothing),
+        with("patched key", test_patched),
+        with("static-keys crate", test_static_keys),
+        with("AtomicBool, relaxed", |n| test_flag(black_box(&FLAG), n)),
+        Variant::new("AtomicKey", |n| {
+            bench.alone(n, |_| {
+                black_box(test_atomic_key(black_box(&key), black_box(1)));
+            })
+        })
+        .counted(),
+    ];
+    harness.group(HOT, "A test that finds the key off", variants);
+}
+
+/// Each test has a word of its own, far from the last one's; the patched key has no word to meet.
+fn cold(harness: &mut Harness, bench: &Bench<Real<Bits64, AtomicKey>>) {
+    if !harness.wants(COLD) || harness.counts() {
+        return;
+    }
+    let flags: Vec<CachePadded<AtomicBool>> = (0..WORDS).map(|_| CachePadded::default()).collect();
+    let walk = |name: &str, test: fn(&AtomicBool, u64) -> u64| {
+        let flags = &flags;
+        Variant::new(name, move |n| {
+            bench.on_cpu(|_| {
+                let mut at = 1;
+                timed(n, || {
+                    // A step of a generator that meets every word; the next one waits for this test's result.
+                    at = (at * 5 + test(&flags[at], 0) as usize) % WORDS;
+                })
+            })
+        })
+    };
+    let variants = vec![
+        walk("no test", |_, n| test_nothing(n)),
+        walk("patched key", |_, n| test_patched(n)),
+        walk("AtomicBool, relaxed", |flag, n| test_flag(flag, n + u64::from(black_box(flag).load(Relaxed)))),
+    ];
+    harness.group(COLD, "The same, each test's word in far memory", variants);
+}
+
+/// Flips a key on and off, so many times, each timed.
+fn each(n: u64, on: impl Fn(), off: impl Fn()) -> Vec<f64> {
+    let flip = |_| {
+        let start = Instant::now();
+        on();
+        off();
+        start.elapsed().as_nanos() as f64
+    };
+    (0..n).map(flip).collect()
+}
+
+/// Flips `key` while `cpus` CPUs run its sites.
+fn under_load(n: u64, key: &'static StaticKeyFalse, run_all: fn() -> u64, cpus: usize) -> Vec<f64> {
+    let (running, stop) = (sync::host::AtomicUsize::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for _ in 0..cpus {
+            scope.spawn(|| {
+                running.fetch_add(1, Relaxed);
+                while !stop.load(Relaxed) {
+                    black_box(run_all());
+                }
+            });
+        }
+        while running.load(Relaxed) < cpus {
+            std::thread::yield_now();
+        }
+        let flips = each(n, || on(key), || off(key));
+        stop.store(true, Relaxed);
+        flips
+    })
+}
+
+fn on(key: &'static StaticKeyFalse) {
+    key.slow_inc().expect("text can be patched, as was tried before");
+}
+
+fn off(key: &'static StaticKeyFalse) {
+    key.slow_dec().expect("it was switched on");
+}
+
+fn flips(harness: &mut Harness) -> Result<()> {
+    let mut variants = Vec::new();
+    match jump_label::support() {
+        Err(e) => harness.note(format!("flips: no patched keys: {e}")),
+        Ok(()) => {
+            for (sites, key, run_all) in sites::KEYS {
+                let sites = format!("{sites} site{}", if sites == 1 { "" } else { "s" });
+                for (cpus, load) in [(0, "idle"), (1, "1 CPU running it"), (2, "2 CPUs running it")] {
+                    let name = format!("patched, {sites}, {load}");
+                    variants.push(Variant::samples(name, move |n| under_load(n, key, run_all, cpus)));
+                }
+            }
+        }
+    }
+    let atomic = AtomicKey::new();
+    variants.push(Variant::samples("AtomicKey", |n| {
+        each(n, || drop(black_box(&atomic).slow_inc()), || drop(black_box(&atomic).slow_dec()))
+    }));
+    // SAFETY: no other thread runs the peer's one site, nor anything near it, while it is written.
+    let peer = |on: bool| unsafe { if on { PEER.enable() } else { PEER.disable() } };
+    variants.push(Variant::samples("static-keys crate, 1 site, idle", move |n| {
+        each(n, || peer(true), || peer(false))
+    }));
+    harness.group(
+        FLIPS,
+        "A key on and off again",
+        variants.into_iter().map(|v| v.iterations(FLIPS_A_TURN)).collect(),
+    );
+    Ok(())
+}
