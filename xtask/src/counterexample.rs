@@ -75,7 +75,7 @@ fn failures(sh: &Shell) -> Result<Vec<Timeline>> {
 }
 
 fn width() -> usize {
-    terminal_size::terminal_size().map_or(100, |(w, _)| usize::from(w.0))
+    terminal_size::terminal_size().map_or(80, |(w, _)| usize::from(w.0))
 }
 
 /// Forgets what failed before.

@@ -4,6 +4,7 @@ mod audit;
 mod counterexample;
 mod lint;
 mod models;
+mod mutants;
 mod readme;
 mod report;
 mod runner;
@@ -52,17 +53,20 @@ enum Task {
         /// Weakens each ordering and drops each fence in turn, and shows which model notices.
         #[arg(long, conflicts_with_all = ["full", "repin"])]
         audit: bool,
+        /// Makes each error of logic that xtask/mutants.toml lists, in a copy, and shows which model or test notices.
+        #[arg(long, conflicts_with_all = ["full", "audit", "repin"])]
+        mutants: bool,
         /// Pins the numbers of executions and the counterexamples anew, and shows old and new.
         #[arg(long)]
         repin: bool,
         /// Shows the counterexample of a model that must fail, or that failed; without a name, which there are.
-        #[arg(long, value_name = "MODEL", num_args = 0..=1, conflicts_with_all = ["full", "repin", "audit"])]
+        #[arg(long, value_name = "MODEL", num_args = 0..=1, conflicts_with_all = ["full", "repin", "audit", "mutants"])]
         show: Option<Option<String>>,
         /// Runs the execution in which a model failed once more, alone, and shows it.
-        #[arg(long, value_name = "MODEL", conflicts_with_all = ["full", "repin", "audit", "show"])]
+        #[arg(long, value_name = "MODEL", conflicts_with_all = ["full", "repin", "audit", "mutants", "show"])]
         replay: Option<String>,
         /// Writes what is shown, or the first failure, as a page to FILE.
-        #[arg(long, value_name = "FILE", conflicts_with_all = ["repin", "audit"])]
+        #[arg(long, value_name = "FILE", conflicts_with_all = ["repin", "audit", "mutants"])]
         html: Option<PathBuf>,
     },
     /// Runs the commands that README.md names in `<!-- run: -->` and `<!-- check: -->`, and writes down their output.
@@ -117,6 +121,7 @@ fn run(task: Task) -> Result<bool> {
         }
         Task::Tidy => report.step("tidy", || tidy::check(&sh.current_dir()))?,
         Task::Loom { audit: true, .. } => audit::run(&sh, &mut report)?,
+        Task::Loom { mutants: true, .. } => mutants::run(&sh, &mut report)?,
         Task::Loom { show: Some(model), html, .. } => {
             return counterexample::show(&sh, model.as_deref(), html.as_deref()).map(|()| true);
         }

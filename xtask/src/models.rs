@@ -1,6 +1,6 @@
 //! `cargo xtask loom`: the models, built once under `--cfg loom` in a target folder of their own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use anyhow::{Result, bail};
@@ -51,10 +51,7 @@ pub(crate) fn all(sh: &Shell, report: &mut Report<impl Write>, options: Options)
         }
         Ok(outcome)
     })?;
-    shown
-        .lines()
-        .filter(|l| l.starts_with("model ") || l.starts_with("repinned "))
-        .try_for_each(|l| report.note(l))
+    table(&shown).iter().chain(&repinned(&shown)).try_for_each(|l| report.note(l))
 }
 
 /// Clippy over the models and the half of the facade that explores, which no other build compiles.
@@ -117,12 +114,66 @@ fn lines(output: &str, words: &[&str]) -> String {
     output.lines().filter(|l| !l.contains("running ") && l.contains("::")).filter_map(line).collect()
 }
 
+/// One line a model, or a family of models that differ in where an interrupt comes: executions, seconds, what came of it.
+fn table(output: &str) -> Vec<String> {
+    #[derive(Default)]
+    struct Family<'a> {
+        models: usize,
+        executions: u64,
+        seconds: f64,
+        outcomes: BTreeSet<&'a str>,
+    }
+    let mut families: BTreeMap<&str, Family<'_>> = BTreeMap::new();
+    for line in output.lines().filter_map(|l| l.strip_prefix("model ")) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [name, _, executions, _, seconds, ..] = words[..] else { continue };
+        let family = families.entry(family(name)).or_default();
+        family.models += 1;
+        family.executions += executions.parse::<u64>().unwrap_or_default();
+        family.seconds += seconds.parse::<f64>().unwrap_or_default();
+        let outcomes = line.split_once(" s ").map_or("", |(_, o)| o).split("; ").map(str::trim);
+        family.outcomes.extend(outcomes.filter(|o| !o.is_empty()));
+    }
+    let mut lines = vec![format!("{:<48} {:>6} {:>10} {:>7}", "model", "points", "executions", "s")];
+    for (name, f) in families {
+        let points = if f.models > 1 { f.models.to_string() } else { String::new() };
+        lines.push(format!("{name:<48} {points:>6} {:>10} {:>7.2}", f.executions, f.seconds));
+        let outcomes = f.outcomes.into_iter().collect::<Vec<_>>().join("; ");
+        lines.extend(textwrap::wrap(&outcomes, 72).iter().map(|l| format!("    {l}")));
+    }
+    lines
+}
+
+/// The name without the point at which an interrupt comes.
+fn family(name: &str) -> &str {
+    match name.rsplit_once("_at_") {
+        Some((family, at)) if at.bytes().all(|b| b.is_ascii_digit()) => family,
+        _ => name,
+    }
+}
+
+fn repinned(output: &str) -> Vec<String> {
+    output.lines().filter(|l| l.starts_with("repinned ")).map(str::to_owned).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_what_models_print() {
+    fn a_family_is_one_line_of_the_table() {
+        let output = "model a::x_at_0 quick 7 executions 0.10 s  one; two\nmodel a::x_at_12 quick 5 executions 0.20 s  two\n\
+                      model a::y_at_once full 1 executions 0.00 s  breaks pair\n";
+        let table = table(output);
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(words(&table[1]), ["a::x", "2", "12", "0.30"]);
+        assert_eq!(words(&table[2]), ["one;", "two"]);
+        assert_eq!(words(&table[3]), ["a::y_at_once", "1", "0.00"]);
+        assert_eq!(words(&table[4]), ["breaks", "pair"]);
+    }
+
+    #[test]
+    fn the_lines_are_what_models_print() {
         let output =
             "running 2 tests\ntest a ... model x::y quick 7 executions\nok\nrepinned x::y quick: None -> 7\n";
         assert_eq!(

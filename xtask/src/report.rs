@@ -1,7 +1,7 @@
 //! What the steps of a task came to: one line each, the output of those that failed, and the sum as the last line.
 
 use std::io::Write;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
@@ -77,7 +77,18 @@ impl<W: Write> Report<W> {
         }
         let start = Instant::now();
         let outcome = step().unwrap_or_else(|e| Outcome::Check { ok: false, output: format!("{e:#}\n") });
-        let secs = start.elapsed().as_secs_f64();
+        self.line(if self.live { "" } else { &name }, outcome, start.elapsed())
+    }
+
+    /// Counts and prints a step that ran elsewhere and took this long.
+    ///
+    /// # Errors
+    /// If the report cannot be written.
+    pub(crate) fn ended(&mut self, name: &str, outcome: Outcome, took: Duration) -> Result<()> {
+        self.line(&format!("{name:<28} "), outcome, took)
+    }
+
+    fn line(&mut self, name: &str, outcome: Outcome, took: Duration) -> Result<()> {
         let (counts, text, output) = match outcome {
             Outcome::Check { ok: true, .. } => {
                 (Counts { passed: 1, ..Counts::default() }, "ok".into(), String::new())
@@ -93,8 +104,7 @@ impl<W: Write> Report<W> {
             }
         };
         self.total.add(counts);
-        let name = if self.live { "" } else { &name };
-        writeln!(self.out, "{name}{text:<36} {secs:>6.1} s")?;
+        writeln!(self.out, "{name}{text:<36} {:>6.1} s", took.as_secs_f64())?;
         if !output.is_empty() {
             writeln!(self.out, "\n{}\n", output.trim_end())?;
         }

@@ -1,4 +1,5 @@
-//! The path with the patched key: a run is counted whole or not at all, wherever a flip falls; and one machine has it at a time.
+//! The path with the patched key: a run is counted whole or not at all, wherever a flip falls; and one machine has it
+//! at a time.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 #[path = "../../percpu/tests/stepper/mod.rs"]

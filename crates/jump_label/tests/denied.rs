@@ -1,4 +1,5 @@
-//! Where patching is refused: nothing changes, and the error is a line to print. Refused by seccomp, in processes of their own.
+//! Where patching is refused: nothing changes, and the error is a line to print. Refused by seccomp, in processes of
+//! their own.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 mod child;

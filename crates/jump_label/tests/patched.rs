@@ -100,7 +100,8 @@ fn many_sites_flip_as_one() {
     assert_eq!(all(), expected(OFF));
 }
 
-/// Each answer is one of the two, and outside of flips the right one: the flipping thread counts its flips' beginnings and ends.
+/// Each answer is one of the two, and outside of flips the right one: the flipping thread counts its flips' beginnings
+/// and ends.
 #[test]
 fn flips_under_load() {
     define_static_key_false!(static KEY);

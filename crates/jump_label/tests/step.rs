@@ -1,4 +1,5 @@
-//! A flip at every instruction around a site, single-stepped by the x86 trap flag; and what a site costs, counted the same way.
+//! A flip at every instruction around a site, single-stepped by the x86 trap flag; and what a site costs, counted the
+//! same way.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 #[path = "../../percpu/tests/stepper/mod.rs"]

@@ -1,4 +1,5 @@
-//! Where the host does not let a process patch its own text, experiments run all the same, and a line says what is different.
+//! Where the host does not let a process patch its own text, experiments run all the same, and a line says what is
+//! different.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 use std::io;

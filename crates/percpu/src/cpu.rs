@@ -85,7 +85,7 @@ impl<K: Kconfig> Cpu<K> {
         }
         Self {
             line: CpuLine {
-                line: Line { on_interrupt: crate::irq::on_interrupt::<K> },
+                line: Line { on_interrupt: crate::irq::on_interrupt::<K>, on_nmi: crate::nmi::on_nmi::<K> },
                 announce: announce_on::<K>,
             },
             irq_mask: LocalU32::new(0),
@@ -145,6 +145,8 @@ impl<K: Kconfig> Cpu<K> {
             Some((id, slot)) => {
                 self.id.set(id as u32);
                 self.per_cpu_offset.set(id * crate::mm::UNIT_SIZE);
+                // The slot is what says that we are there, so it comes last.
+                sync::barrier::barrier();
                 self.slot.set(std::ptr::from_ref(slot).expose_provenance());
             }
         }
@@ -153,7 +155,7 @@ impl<K: Kconfig> Cpu<K> {
     /// Makes interrupts of the calling thread find this struct until the guard is dropped.
     pub(crate) fn attach(&self) -> Attached<'_, K> {
         // SAFETY: the line is our first field and `on_interrupt::<K>` expects a `Cpu<K>`; the guard borrows us and
-        // detaches. That handlers are async-signal-safe is `Smp::request_irq`'s contract.
+        // detaches. That handlers are async-signal-safe is the contract of those who request them.
         unsafe { sync::irq::attach(&raw const self.line.line) };
         Attached(self)
     }

@@ -11,26 +11,30 @@
 
 use std::fmt;
 
-use sync::host::Ordering::{Acquire, Relaxed, SeqCst};
+use sync::barrier::barrier;
+use sync::host::Ordering::{Relaxed, SeqCst};
 use sync::irq::Line;
-use sync::thread;
 
 use crate::Kconfig;
 use crate::cpu::Cpu;
+use crate::hrtimer::hrtimer_interrupt;
 use crate::preempt::{HARDIRQ_OFFSET, preempt_count_add, preempt_count_sub};
 use crate::sched;
 use crate::smp::Machine;
-use sync::barrier::barrier;
+use crate::softirq::do_softirq;
 
 /// An interrupt line of each CPU, below [`NR_IRQS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Irq(pub usize);
 
 /// How many interrupt lines a CPU has.
-pub const NR_IRQS: usize = 8;
+pub const NR_IRQS: usize = 9;
 
 /// The line that asks a CPU to switch tasks. Kernel: the reschedule IPI.
 pub const RESCHEDULE: Irq = Irq(NR_IRQS - 1);
+
+/// The line of the CPU's timers. Kernel: the local APIC's timer.
+pub const LOCAL_TIMER: Irq = Irq(NR_IRQS - 2);
 
 /// The interrupt line has a handler already, or is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,16 +42,12 @@ pub struct IrqBusy(pub Irq);
 
 impl fmt::Display for IrqBusy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let last = RESCHEDULE.0 - 1;
+        let last = LOCAL_TIMER.0 - 1;
         write!(f, "interrupt line {} is taken: use a free one of 0 to {last}", self.0.0)
     }
 }
 
 impl std::error::Error for IrqBusy {}
-
-/// What an interrupt line runs, valid for `'env`; and what a machine keeps of it, until it is down.
-pub(crate) type HandlerFor<'env, K> = Box<dyn Fn(&Cpu<K>) + Send + Sync + 'env>;
-pub(crate) type Handler<K> = HandlerFor<'static, K>;
 
 impl<K: Kconfig> Machine<K> {
     /// Raises `irq` on CPU `cpu`. Each call is served once, also when the CPU has them masked, is idle, or is not up yet.
@@ -58,14 +58,11 @@ impl<K: Kconfig> Machine<K> {
     /// If there is no such CPU or line.
     pub fn raise(&self, cpu: usize, irq: Irq) {
         let slot = self.slot(cpu);
-        // ORDERING (host): SeqCst; pairs with `try_take`, `look`, `leave`, `serve` and `run_cpu`; rules 1 to 4 of `irq`: of
-        // "counted" and "looked", and of "came or went" and "asked who is there", one side sees the other.
+        // ORDERING (host): SeqCst; pairs with `try_take`, `look`, `leave`, `serve`, `who` and `run_cpu`; rules 1 to 4
+        // of `irq`: of "counted" and "looked", and of "came or went" and "asked who is there", one side sees the other.
         slot.pending[irq.0].fetch_add(1, SeqCst);
         slot.any_pending.store(true, SeqCst);
-        let tid = match slot.tid.load(SeqCst) {
-            0 => slot.idle_tid.load(SeqCst),
-            tid => tid,
-        };
+        let tid = slot.who();
         if tid != 0 {
             sync::irq::kick(tid);
         }
@@ -94,6 +91,11 @@ pub(crate) unsafe fn on_interrupt<K: Kconfig>(line: *const Line) {
         {
             serve(cpu);
             sched::leave(cpu);
+        } else if let Some(id) = cpu.idle_of
+            && cpu.machine().slot(id).softirqs_pending.load(Relaxed) != 0
+        {
+            // Who is on the CPU may have left them to us: so the CPU is asked for, and they run at the latest when it comes.
+            cpu.machine().resched(id);
         }
     } else if cpu.irq_mask.get() != 0 {
         cpu.irq_happened.set(1);
@@ -114,7 +116,7 @@ pub(crate) fn replay<K: Kconfig>(cpu: &Cpu<K>) {
     sched::preempt_schedule_irq(cpu);
 }
 
-/// Serves what is pending on this CPU, interrupts masked as the hardware does, until nothing is.
+/// Serves what is pending on this CPU, interrupts masked as the hardware does, until nothing is; then softirqs.
 pub(crate) fn serve<K: Kconfig>(cpu: &Cpu<K>) {
     let Some(slot) = cpu.slot() else { return };
     loop {
@@ -133,6 +135,7 @@ pub(crate) fn serve<K: Kconfig>(cpu: &Cpu<K>) {
             }
         }
         preempt_count_sub(cpu, HARDIRQ_OFFSET);
+        do_softirq(cpu);
         barrier();
         cpu.irq_mask.set(0);
         barrier();
@@ -143,16 +146,9 @@ pub(crate) fn serve<K: Kconfig>(cpu: &Cpu<K>) {
 }
 
 fn handle<K: Kconfig>(cpu: &Cpu<K>, irq: Irq) {
-    if irq == RESCHEDULE {
-        cpu.need_resched.set(1);
-        return;
-    }
-    // ORDERING (host): Acquire; pairs with `Smp::request_irq`.
-    let handler = cpu.machine().handlers[irq.0].load(Acquire);
-    // SAFETY: null, or a handler that `boot` keeps until no thread of the machine is left.
-    let Some(handler) = (unsafe { handler.as_ref() }) else { return };
-    if let Err(payload) = thread::catch(|| handler(cpu)) {
-        // A bug in the handler: it may not unwind through the signal's frame, so the machine carries it to its caller.
-        cpu.machine().irq_panicked(cpu.smp_processor_id(), thread::panic_message(&*payload));
+    match irq {
+        RESCHEDULE => cpu.need_resched.set(1),
+        LOCAL_TIMER => hrtimer_interrupt(cpu),
+        Irq(line) => cpu.machine().handlers.irqs[line].call(cpu),
     }
 }

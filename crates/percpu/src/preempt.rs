@@ -21,6 +21,8 @@ pub const SOFTIRQ_OFFSET: u32 = 1 << 8;
 pub const HARDIRQ_OFFSET: u32 = 1 << 16;
 /// One level of NMI context.
 pub const NMI_OFFSET: u32 = 1 << 20;
+/// One level of bottom halves off: apart from [`SOFTIRQ_OFFSET`], so that it shows which it is.
+pub const SOFTIRQ_DISABLE_OFFSET: u32 = 2 * SOFTIRQ_OFFSET;
 const SOFTIRQ_MASK: u32 = 0xFF << 8;
 const HARDIRQ_MASK: u32 = 0xF << 16;
 const NMI_MASK: u32 = 0xF << 20;
@@ -38,10 +40,27 @@ pub fn preempt_count<K: Kconfig>(task: &Task<K>) -> u32 {
 
 /// In task context: no interrupt, softirq or NMI is being served. Kernel: `in_task`.
 pub fn in_task<K: Kconfig>(task: &Task<K>) -> bool {
-    preempt_count(task) & (SOFTIRQ_MASK | HARDIRQ_MASK | NMI_MASK) == 0
+    preempt_count(task) & (SOFTIRQ_OFFSET | HARDIRQ_MASK | NMI_MASK) == 0
 }
 
-/// Serving a softirq, or softirqs are off. Kernel: `in_softirq`.
+/// Serving anything, or bottom halves are off. Kernel: `in_interrupt`.
+pub fn in_interrupt<K: Kconfig>(task: &Task<K>) -> bool {
+    preempt_count(task) & (SOFTIRQ_MASK | HARDIRQ_MASK | NMI_MASK) != 0
+}
+
+/// What is being served: 0 a task, 1 a softirq, 2 an interrupt, 3 an NMI. Kernel: `interrupt_context_level`.
+pub fn interrupt_context_level<K: Kconfig>(task: &Task<K>) -> u32 {
+    let count = preempt_count(task);
+    let served = [NMI_MASK, NMI_MASK | HARDIRQ_MASK, NMI_MASK | HARDIRQ_MASK | SOFTIRQ_OFFSET];
+    served.into_iter().map(|mask| u32::from(count & mask != 0)).sum()
+}
+
+/// Serving a softirq. Kernel: `in_serving_softirq`.
+pub fn in_serving_softirq<K: Kconfig>(task: &Task<K>) -> bool {
+    preempt_count(task) & SOFTIRQ_OFFSET != 0
+}
+
+/// Serving a softirq, or bottom halves are off. Kernel: `in_softirq`.
 pub fn in_softirq<K: Kconfig>(task: &Task<K>) -> bool {
     preempt_count(task) & SOFTIRQ_MASK != 0
 }

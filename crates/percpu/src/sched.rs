@@ -10,19 +10,20 @@
 //! A task that is preempted inside the host's allocator still holds its lock: code that has preemption off should not
 //! allocate while other tasks do.
 
-use sync::host::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use sync::host::Ordering::{Relaxed, SeqCst};
 use sync::thread;
 
-use crate::Kconfig;
 use crate::cpu::Cpu;
-use crate::irq;
+use crate::softirq::local_softirq_pending;
+use crate::{Kconfig, irq, irqs_disabled, nmi};
 
 /// Puts the calling thread on CPU `id` if that is free. Serves nothing yet.
 pub(crate) fn try_take<K: Kconfig>(cpu: &Cpu<K>, id: usize) -> bool {
     let slot = cpu.machine().slot(id);
-    // ORDERING (host): Acquire; pairs with `leave`: what the last one did on the CPU is seen by the next. And SeqCst for
-    // the thread's number; pairs with `raise`.
-    if slot.baton.swap(true, Acquire) {
+    // ORDERING (host): SeqCst; pairs with `leave`: what the last one did on the CPU is seen by the next, and one who finds
+    // the baton taken is before the last look of its holder (rules 3 and 4 of `irq`). The thread's number; pairs with
+    // `raise` and `raise_nmi`.
+    if slot.baton.swap(true, SeqCst) {
         return false;
     }
     cpu.set_on(Some((id, slot)));
@@ -41,24 +42,28 @@ pub(crate) fn take<K: Kconfig>(cpu: &Cpu<K>, id: usize) {
 /// Leaves the CPU.
 pub(crate) fn leave<K: Kconfig>(cpu: &Cpu<K>) {
     let Some(slot) = cpu.slot() else { return };
-    // ORDERING (host): SeqCst; rule 3 of `irq`, pairs with `raise`.
+    // ORDERING (host): SeqCst; rule 3 of `irq`, pairs with `raise` and `raise_nmi`.
     slot.tid.store(0, SeqCst);
     cpu.set_on(None);
-    // ORDERING (host): Release; pairs with `try_take`.
-    slot.baton.store(false, Release);
-    if slot.any_pending.load(SeqCst) {
-        let idle = slot.idle_tid.load(SeqCst); // rule 3 of `irq`
-        if idle != 0 {
-            sync::irq::kick(idle);
-        }
+    // ORDERING (host): SeqCst; pairs with `try_take`; before the looks below, so not just a release.
+    slot.baton.store(false, SeqCst);
+    let idle = slot.idle_tid.load(SeqCst); // rule 3 of `irq`
+    if idle != 0 && (slot.any_pending.load(SeqCst) || slot.softirqs_pending.load(Relaxed) != 0) {
+        sync::irq::kick(idle);
+    }
+    if idle != 0 && slot.nmis_pending.load(SeqCst) != 0 {
+        sync::irq::kick_nmi(idle);
     }
 }
 
 /// Serves what is pending on a CPU just taken.
 fn look<K: Kconfig>(cpu: &Cpu<K>) {
-    // ORDERING (host): SeqCst; rule 2 of `irq`, pairs with `raise`.
+    nmi::serve_nmis(cpu);
+    // After NMIs, which are no signal's here: interrupts that met their mask are still pending.
+    // ORDERING (host): SeqCst; rule 2 of `irq`, pairs with `raise` and, before, `raise_nmi`.
     let pending = cpu.slot().is_some_and(|slot| slot.any_pending.load(SeqCst));
-    if pending && cpu.irq_mask.get() == 0 {
+    // And softirqs that were left over, which the serving runs on its way out.
+    if (pending || local_softirq_pending(cpu) != 0) && cpu.irq_mask.get() == 0 {
         irq::serve(cpu);
     }
 }
@@ -68,6 +73,14 @@ fn look<K: Kconfig>(cpu: &Cpu<K>) {
 pub(crate) fn preempt_schedule_irq<K: Kconfig>(cpu: &Cpu<K>) {
     if cpu.need_resched.get() != 0 && cpu.preempt_count.get() == 0 {
         schedule(cpu);
+    }
+}
+
+/// Where preemption has come on again: the same. Kernel: `preempt_check_resched`.
+#[inline]
+pub(crate) fn preempt_check_resched<K: Kconfig>(cpu: &Cpu<K>) {
+    if !irqs_disabled(cpu) {
+        preempt_schedule_irq(cpu);
     }
 }
 

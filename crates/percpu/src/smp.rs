@@ -1,18 +1,21 @@
 //! The machine, its CPUs, and putting work on them. Kernel: include/linux/smp.h, cpumask.h, kernel/smp.c, in spirit.
 
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use crossbeam::utils::CachePadded;
-use sync::host::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use sync::thread::{self, HostCore, Join, Payload, Pending, Promise, Scope, Worker};
+use sync::host::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use sync::thread::{self, HostCore, Join, Payload, Pending, Promise, Scope, Turn, Waker, Worker};
 
 use crate::Kconfig;
 use crate::cpu::{Cpu, Task};
-use crate::irq::{Handler, HandlerFor, Irq, IrqBusy, NR_IRQS, RESCHEDULE};
+use crate::handler::HandlerSlot;
+use crate::hrtimer::Timers;
+use crate::irq::{Irq, IrqBusy, LOCAL_TIMER, NR_IRQS};
 use crate::mm::{AllocError, Pcpu, PerCpu};
 use crate::preempt::{migrate_disable, preempt_count};
 use crate::sched;
+use crate::softirq::NR_SOFTIRQS;
 
 /// Which CPUs a machine has. Kernel: `cpu_possible_mask`, `cpu_online_mask`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +51,7 @@ impl Topology {
 pub enum MachineError {
     /// No CPU, or more online than possible.
     Topology(Topology),
-    /// Another part of the program uses the interrupts' signal.
+    /// Another part of the program uses a signal that interrupts or NMIs need.
     Signal(sync::irq::SignalInUse),
 }
 
@@ -80,10 +83,53 @@ pub(crate) struct Slot {
     pub(crate) idle_tid: AtomicI32,
     pub(crate) any_pending: AtomicBool,
     pub(crate) pending: [AtomicU32; NR_IRQS],
-    /// Interrupts served, times that masked ones were run by a restore, task switches.
+    pub(crate) nmis_pending: AtomicU32,
+    /// A bit each; written by who is on the CPU.
+    pub(crate) softirqs_pending: AtomicU32,
+    /// Interrupts served, NMIs served, softirqs run, times that masked ones were run by a restore, task switches.
     pub(crate) served: AtomicU64,
+    pub(crate) nmis_served: AtomicU64,
+    pub(crate) softirqs_served: AtomicU64,
     pub(crate) deferred: AtomicU64,
     pub(crate) switches: AtomicU64,
+}
+
+impl Slot {
+    /// The thread to kick for this CPU: who is on it, or its idle thread; 0: the CPU is not up.
+    pub(crate) fn who(&self) -> i32 {
+        // ORDERING (host): SeqCst; pairs with `raise` and `raise_nmi`; rule 1 of `irq`: they counted before they ask.
+        match self.tid.load(Ordering::SeqCst) {
+            0 => self.idle_tid.load(Ordering::SeqCst),
+            tid => tid,
+        }
+    }
+}
+
+/// What a machine's interrupts run.
+pub(crate) struct Handlers<K: Kconfig> {
+    pub(crate) irqs: [HandlerSlot<K>; NR_IRQS],
+    pub(crate) nmi: HandlerSlot<K>,
+    pub(crate) softirqs: [HandlerSlot<K>; NR_SOFTIRQS],
+    pub(crate) timers: Timers<K>,
+}
+
+impl<K: Kconfig> Handlers<K> {
+    fn new() -> Self {
+        Self {
+            irqs: Default::default(),
+            nmi: HandlerSlot::default(),
+            softirqs: Default::default(),
+            timers: Timers::default(),
+        }
+    }
+
+    /// Drops them all. No thread of the machine may be left.
+    fn clear(&self) {
+        self.irqs.iter().for_each(HandlerSlot::clear);
+        self.nmi.clear();
+        self.softirqs.iter().for_each(HandlerSlot::clear);
+        self.timers.clear();
+    }
 }
 
 /// Simulated CPUs, their memory, and what the crates above hang on them.
@@ -95,12 +141,12 @@ pub struct Machine<K: Kconfig> {
     pcpu: Pcpu,
     globals: K::Globals,
     pub(crate) steps: K::Steps,
-    pub(crate) handlers: [AtomicPtr<Handler<K>>; NR_IRQS],
+    pub(crate) handlers: Handlers<K>,
     booted: AtomicBool,
     stopping: AtomicBool,
     taints: AtomicU64,
     irq_panic: Mutex<Option<CpuPanic>>,
-    _signal: sync::irq::Handlers,
+    _signals: sync::irq::Handlers,
 }
 
 /// A panic on a simulated CPU.
@@ -133,7 +179,7 @@ impl<K: Kconfig> Machine<K> {
     /// ([`Machine::shares_cores`]).
     ///
     /// # Errors
-    /// [`MachineError`]: an impossible topology, or the interrupts' signal is in use.
+    /// [`MachineError`]: an impossible topology, or a signal that interrupts or NMIs need is in use.
     pub fn new(
         topology: Topology,
         steps: K::Steps,
@@ -142,7 +188,7 @@ impl<K: Kconfig> Machine<K> {
         if topology.online == 0 || topology.online > topology.possible {
             return Err(MachineError::Topology(topology));
         }
-        let signal = sync::irq::Handlers::install().map_err(MachineError::Signal)?;
+        let signals = sync::irq::Handlers::install().map_err(MachineError::Signal)?;
         let pcpu = Pcpu::new(topology.possible);
         Ok(Self {
             topology,
@@ -151,12 +197,12 @@ impl<K: Kconfig> Machine<K> {
             globals: globals(&pcpu),
             pcpu,
             steps,
-            handlers: std::array::from_fn(|_| AtomicPtr::new(std::ptr::null_mut())),
+            handlers: Handlers::new(),
             booted: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             taints: AtomicU64::new(0),
             irq_panic: Mutex::new(None),
-            _signal: signal,
+            _signals: signals,
         })
     }
 
@@ -262,14 +308,7 @@ struct Down<'m, K: Kconfig>(&'m Machine<K>);
 
 impl<K: Kconfig> Drop for Down<'_, K> {
     fn drop(&mut self) {
-        for handler in &self.0.handlers {
-            // ORDERING (host): AcqRel; pairs with `request_irq`: what is dropped is seen as it was made.
-            let handler = handler.swap(std::ptr::null_mut(), Ordering::AcqRel);
-            if !handler.is_null() {
-                // SAFETY: made by `Box::into_raw` in `request_irq`, and no thread of the machine is left to call it.
-                drop(unsafe { Box::from_raw(handler) });
-            }
-        }
+        self.0.handlers.clear();
         // ORDERING (host): Release; pairs with `boot`.
         self.0.booted.store(false, Ordering::Release);
     }
@@ -282,6 +321,7 @@ pub struct Smp<'scope, 'env: 'scope, K: Kconfig> {
     machine: &'env Machine<K>,
     scope: Scope<'scope, 'env>,
     workers: Vec<Worker<'scope, Job<'scope, K>>>,
+    timer_thread: OnceLock<Waker>,
 }
 
 impl<'scope, 'env, K: Kconfig> Smp<'scope, 'env, K> {
@@ -290,7 +330,12 @@ impl<'scope, 'env, K: Kconfig> Smp<'scope, 'env, K> {
             let body = move |jobs: thread::Jobs<Job<'scope, K>>| run_cpu(machine, id, jobs);
             scope.worker(&format!("cpu{id}"), body).unwrap_or_else(|e| panic!("no thread for CPU {id}: {e}"))
         };
-        Self { machine, scope, workers: (0..machine.topology.online).map(worker).collect() }
+        Self {
+            machine,
+            scope,
+            workers: (0..machine.topology.online).map(worker).collect(),
+            timer_thread: OnceLock::new(),
+        }
     }
 
     /// The machine.
@@ -390,23 +435,24 @@ impl<'scope, 'env, K: Kconfig> Smp<'scope, 'env, K> {
     /// # Errors
     /// [`IrqBusy`] if the line has a handler, is the machine's own, or does not exist.
     pub fn request_irq(&self, irq: Irq, f: impl Fn(&Cpu<K>) + Send + Sync + 'env) -> Result<(), IrqBusy> {
-        if irq.0 >= RESCHEDULE.0 {
+        if irq.0 >= LOCAL_TIMER.0 {
             return Err(IrqBusy(irq));
         }
-        let f: HandlerFor<'env, K> = Box::new(f);
-        // SAFETY: only the lifetime changes; `Down` drops the handler before `boot` returns, within 'env.
-        let f: Handler<K> = unsafe { std::mem::transmute(f) };
-        let f = Box::into_raw(Box::new(f));
-        let none = std::ptr::null_mut();
-        // ORDERING (host): Release; pairs with the load in `irq::handle` and the swap in `Down::drop`.
-        match self.machine.handlers[irq.0].compare_exchange(none, f, Ordering::Release, Ordering::Relaxed) {
-            Ok(_) => Ok(()),
-            Err(_) => {
-                // SAFETY: it was not published.
-                drop(unsafe { Box::from_raw(f) });
-                Err(IrqBusy(irq))
-            }
-        }
+        // SAFETY: the machine clears its handlers before `boot` returns, within 'env.
+        let set = unsafe { self.machine.handlers.irqs[irq.0].set(Box::new(f)) };
+        if set { Ok(()) } else { Err(IrqBusy(irq)) }
+    }
+
+    /// The thread that raises the timers' interrupts.
+    pub(crate) fn timer_thread(&self) -> Waker {
+        let machine = self.machine;
+        let turn = move || match machine.stopping.load(Ordering::Relaxed) {
+            true => Turn::End,
+            false => machine.clock_event(),
+        };
+        let start =
+            || self.scope.alarm("timers", turn).unwrap_or_else(|e| panic!("no thread for timers: {e}"));
+        self.timer_thread.get_or_init(start).clone()
     }
 
     fn worker(&self, id: usize) -> &Worker<'scope, Job<'scope, K>> {
@@ -417,6 +463,9 @@ impl<'scope, 'env, K: Kconfig> Smp<'scope, 'env, K> {
 impl<K: Kconfig> Drop for Smp<'_, '_, K> {
     fn drop(&mut self) {
         self.machine.stopping.store(true, Ordering::Relaxed);
+        if let Some(timers) = self.timer_thread.get() {
+            timers.wake();
+        }
     }
 }
 
@@ -457,7 +506,7 @@ fn run_cpu<'scope, K: Kconfig>(machine: &Machine<K>, id: usize, jobs: impl Itera
     let _attached = cpu.attach();
     migrate_disable(&cpu);
     let slot = machine.slot(id);
-    // ORDERING (host): SeqCst; rule 4 of `irq`, pairs with `raise`, as below.
+    // ORDERING (host): SeqCst; rule 4 of `irq`, pairs with `raise` and `raise_nmi`, as below.
     slot.idle_tid.store(sync::irq::self_id(), Ordering::SeqCst);
     // What was raised before the CPU was up.
     sched::take(&cpu, id);
@@ -468,7 +517,7 @@ fn run_cpu<'scope, K: Kconfig>(machine: &Machine<K>, id: usize, jobs: impl Itera
         sched::leave(&cpu);
     }
     // From here on what is raised waits for the next boot; what was raised before is served.
-    // ORDERING (host): SeqCst; pairs with `raise`.
+    // ORDERING (host): SeqCst; pairs with `raise` and `raise_nmi`.
     slot.idle_tid.store(0, Ordering::SeqCst);
     sched::take(&cpu, id);
     sched::leave(&cpu);

@@ -191,6 +191,25 @@ fn the_mask_defers_and_nests() {
 }
 
 #[test]
+fn a_restore_inside_a_mask_leaves_it() {
+    let m = machine(Topology::smp(1));
+    let hits = LocalU32::new(0);
+    m.boot(|smp| {
+        smp.request_irq(Irq(0), |_| hits.set(hits.get() + 1)).unwrap();
+        smp.run(0, |cpu| {
+            let outer = local_irq_save(cpu);
+            local_irq_restore(cpu, local_irq_save(cpu));
+            assert!(percpu::irqs_disabled(cpu));
+            cpu.machine().raise(0, Irq(0));
+            assert_eq!(hits.get(), 0, "still masked");
+            local_irq_restore(cpu, outer);
+            assert_eq!(hits.get(), 1);
+        })
+        .unwrap();
+    });
+}
+
+#[test]
 fn lines_are_taken_once() {
     let m = machine(Topology::smp(1));
     m.boot(|smp| {

@@ -20,14 +20,14 @@ impl Timeline {
         let timed = self.rows.iter().any(|r| r.ns.is_some());
         let number_width = if timed { 10 } else { 4 };
         let lanes = self.lanes.len().max(1);
-        let left = width.saturating_sub(number_width + if source_width > 0 { source_width + 1 } else { 0 });
-        let lane_width = (left / lanes).saturating_sub(2).min(WIDEST);
+        let left = width.saturating_sub(number_width + source_width);
+        let lane_width = (left / lanes).saturating_sub(3).min(WIDEST);
         if lane_width < NARROWEST {
             return out + &self.one_column(width, colour);
         }
         let mut header = " ".repeat(number_width);
         for lane in &self.lanes {
-            let _ = write!(header, "| {lane:<lane_width$.lane_width$}");
+            let _ = write!(header, "| {lane:<lane_width$.lane_width$} ");
         }
         let rule: String = header.chars().map(|c| if c == '|' { '+' } else { '-' }).collect();
         let _ = writeln!(out, "{}\n{rule}", header.trim_end());
@@ -38,10 +38,10 @@ impl Timeline {
                 for lane in 0..self.lanes.len() {
                     let cell = if lane == row.lane { part } else { "" };
                     let padding = lane_width.saturating_sub(cell.chars().count());
-                    let _ = write!(line, "| {}{}", mark(cell, row, colour), " ".repeat(padding));
+                    let _ = write!(line, "| {}{} ", mark(cell, row, colour), " ".repeat(padding));
                 }
                 if n == 0 {
-                    let _ = write!(line, " {}", place(row));
+                    let _ = write!(line, "{}", place(row));
                 }
                 let _ = writeln!(out, "{}", line.trim_end());
             }

@@ -20,6 +20,12 @@ const CRATES: &[(&str, &[&str])] = &[
     ("xtask", &["timeline"]),
 ];
 
+/// The crate called `name` and those that may depend on it, bottom first.
+pub(crate) fn above(name: &str) -> Vec<&'static str> {
+    let is_above = |(other, below): &&(&str, &[&str])| *other == name || below.contains(&name);
+    CRATES.iter().filter(is_above).map(|(name, _)| *name).collect()
+}
+
 /// Speaks to the real kernel, and knows nothing else.
 const ONLY_LIBC: &str = "host";
 
@@ -140,6 +146,12 @@ mod tests {
         assert_eq!(direction_of("host", "[dependencies]\nlibc = \"0.2\"\nsync = {}\nanyhow = \"1\"\n"), 2);
         assert_eq!(direction_of("new", ""), 1);
         assert_eq!(direction("xtask/Cargo.toml", "[dependencies]\nlab.workspace = true\n").len(), 1);
+    }
+
+    #[test]
+    fn a_crate_and_those_above_it() {
+        assert_eq!(above("jump_label"), ["jump_label", "filter", "trampoline", "bpf", "lab"]);
+        assert_eq!(above("none"), [""; 0]);
     }
 
     fn map(readme: &str) -> usize {

@@ -12,7 +12,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use crate::mutants;
 use crate::report::Outcome;
+
+pub(crate) use layout::above;
 
 /// A file of the repository: its path from the root, with `/`, and its text.
 #[derive(Debug)]
@@ -87,6 +90,7 @@ const TREE_RULES: &[TreeRule] = &[
     Rule { name: "ordering-pair", check: ordering::pairs },
     Rule { name: "citation", check: kernel::citations },
     Rule { name: "folder-map", check: layout::folder_map },
+    Rule { name: "mutant", check: mutants_fit },
 ];
 
 /// Checks the repository at `root`.
@@ -106,6 +110,11 @@ pub(crate) fn check(root: &Path) -> Result<Outcome> {
     findings.sort();
     let output = findings.iter().map(|f| format!("{f}\n")).collect();
     Ok(Outcome::Check { ok: findings.is_empty(), output })
+}
+
+/// What the list of mutants replaces stands in the sources.
+fn mutants_fit(files: &[File]) -> Vec<Finding> {
+    mutants::unfit(files).into_iter().map(|line| Finding::of(mutants::LIST, line)).collect()
 }
 
 /// The text files that are ours, sorted by path.

@@ -1,7 +1,8 @@
-//! Branches as code: off is a no-op of five bytes, on is a jump of five bytes, and a flip writes one over the other while other
-//! threads execute them.
+//! Branches as code: off is a no-op of five bytes, on is a jump of five bytes, and a flip writes one over the other
+//! while other threads execute them.
 //!
-//! The protocol is `text_poke_bp_batch`'s (arch/x86/kernel/alternative.c). For all sites of the key at once: an int3 over the
+//! The protocol is `text_poke_bp_batch`'s (arch/x86/kernel/alternative.c). For all sites of the key at once: an int3
+//! over the
 //! first byte; the other four bytes; the first byte. After each of the three steps every thread of the process executes
 //! something that makes its processor forget what it fetched (membarrier's SYNC_CORE). So whoever comes by executes the
 //! old instruction, an int3, or the new instruction, and never a mixture. Who meets an int3 is sent where the site leads by
@@ -9,8 +10,10 @@
 //!
 //! # Rules
 //! 1. The key's word is the state, and it is written **before** the first int3. So a trap finds the state that its int3 was
-//!    written for, and during a flip sites are off before it and on after it (or the reverse), in that order on each thread.
-//!    (On x86 a store is seen before a later one, and the int3 is a later one; a fetch is before a later load.)
+//!    written for, as in the kernel: a site goes from old to new when its int3 appears. (On x86 a store is seen before
+//!    a later
+//!    one, and the int3 is a later one; a fetch is before a later load.) Sites flip one by one, so between two of them a
+//!    thread may see new and then old.
 //! 2. A trap may come late: a thread is preempted between its int3 and the handler, and further flips pass. The handler asks
 //!    nothing of a flip that is under way. It looks the address up in the table, which never changes, and goes by the state
 //!    of now, which is right for who executes the site now.
@@ -19,8 +22,8 @@
 //! 5. A flip that fails before any new first byte is written is taken back. What cannot be taken back, or is written no
 //!    further, keeps its int3, which is slow and right; the next flip refuses, since the site does not hold what it should.
 //!
-//! A difference to the kernel: its handler goes by a description of the flip under way, counted in and out, since its keys may be
-//! in the middle of another change; ours by the key, since there the state is all.
+//! A difference to the kernel: its handler goes by a description of the flip under way, counted in and out, since its
+//! keys may be in the middle of another change; ours by the key, since there the state is all.
 
 mod table;
 mod text_poke;
@@ -75,7 +78,8 @@ macro_rules! static_branch_unlikely {
 
 /// Whether keys can be patched here: flips one of its own and looks whether its branch follows.
 ///
-/// Takes some 50 us, and the first time in a process with threads some 10 ms. The answer may change: a process can lose rights.
+/// Takes some 50 us, and the first time in a process with threads some 10 ms. The answer may change: a process can lose
+/// rights.
 ///
 /// Context: task; may sleep.
 ///

@@ -1,7 +1,8 @@
 //! The handler of SIGTRAP: sends on who has met an int3 of ours, and hands on what is not ours. Kernel: `poke_int3_handler`,
 //! arch/x86/kernel/alternative.c.
 //!
-//! It allocates nothing, takes no lock, and runs with all signals blocked, so that no other handler runs between the int3 and
+//! It allocates nothing, takes no lock, and runs with all signals blocked, so that no other handler runs between the
+//! int3 and
 //! the place where the thread goes on. (The kernel of the host hands out an int3's signal before others that are pending.)
 
 use std::cell::Cell;
@@ -98,8 +99,8 @@ fn hand_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
 /// # Safety
 /// `action` is a function for this signal, the others are what came with it.
 unsafe fn call(action: &libc::sigaction, signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: of a context's mask the kernel writes the first word. The handler has the right type: it was set so; one without
-    // SA_SIGINFO takes the first argument and does not see the others.
+    // SAFETY: of a context's mask the kernel writes the first word. The handler has the right type: it was set so; one
+    // without SA_SIGINFO takes the first argument and does not see the others.
     unsafe {
         let interrupted = first_word(&raw const (*context.cast::<ucontext_t>()).uc_sigmask);
         let own = if action.sa_flags & libc::SA_NODEFER == 0 { 1 << (signal - 1) } else { 0 };

@@ -1,14 +1,16 @@
-//! Interrupts as nested calls: before the operation that the model names ([`super::model::interrupt_at`]).
+//! Interrupts as nested calls: before the operation that the model names ([`super::model::interrupt_at`], `nmi_at`).
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
 
-/// What an interrupt finds: first field of what `on_interrupt` expects.
+/// What an interrupt finds: first field of what its functions expect. They are called with the address of this line.
 #[repr(C)]
 pub struct Line {
-    /// Called with the address of this line.
+    /// An interrupt came.
     pub on_interrupt: unsafe fn(*const Line),
+    /// An NMI came.
+    pub on_nmi: unsafe fn(*const Line),
 }
 
 thread_local! {
@@ -46,6 +48,22 @@ pub fn self_id() -> i32 {
 
 /// Nothing: the model says when an interrupt comes.
 pub fn kick(_: i32) {}
+
+/// Nothing: the model says when an NMI comes.
+pub fn kick_nmi(_: i32) {}
+
+/// Nothing holds interrupts off here.
+pub struct Enabled(());
+
+impl Drop for Enabled {
+    /// Nothing to put back; the other half has something.
+    fn drop(&mut self) {}
+}
+
+/// Nothing to let through.
+pub fn enable() -> Enabled {
+    Enabled(())
+}
 
 /// Cannot happen here.
 #[derive(Debug)]

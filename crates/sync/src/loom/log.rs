@@ -9,6 +9,9 @@ use timeline::{Source, Timeline, What};
 
 use super::atomic::Ordering;
 
+/// The thread that a model begins with.
+const MAIN: &str = "main";
+
 /// An operation's kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
@@ -38,8 +41,8 @@ struct Event {
 struct Execution {
     events: Vec<Event>,
     lanes: Vec<String>,
-    /// Of each thread: its lane, and how many interrupts it is in.
-    threads: HashMap<ThreadId, (usize, usize)>,
+    /// Of each thread: its lane, and the kinds of the interrupts that it is in.
+    threads: HashMap<ThreadId, (usize, Vec<&'static str>)>,
     newest: HashMap<usize, u64>,
     /// How many words were made.
     words: usize,
@@ -49,14 +52,12 @@ impl Execution {
     /// The lane of the calling thread, or of the interrupt that it is in.
     fn lane(&mut self) -> usize {
         let thread = loom::thread::current();
-        let (lane, depth) = *self.threads.entry(thread.id()).or_insert_with(|| {
-            self.lanes.push(thread.name().unwrap_or("main").to_owned());
-            (self.lanes.len() - 1, 0)
+        let (lane, kinds) = self.threads.entry(thread.id()).or_insert_with(|| {
+            self.lanes.push(thread.name().unwrap_or(MAIN).to_owned());
+            (self.lanes.len() - 1, Vec::new())
         });
-        if depth == 0 {
-            return lane;
-        }
-        let name = format!("{} irq", self.lanes[lane]);
+        let Some(kind) = kinds.last() else { return *lane };
+        let name = format!("{} {kind}", self.lanes[*lane]);
         self.lanes.iter().position(|l| *l == name).unwrap_or_else(|| {
             self.lanes.push(name);
             self.lanes.len() - 1
@@ -143,21 +144,21 @@ fn record(kind: Kind, at: &'static Location<'static>) {
     });
 }
 
-/// The calling thread's operations are an interrupt's, until [`interrupt_ends`].
-pub(super) fn interrupt_begins() {
-    nest(|depth| depth + 1);
+/// The calling thread's operations are an interrupt's, or an NMI's, until [`interrupt_ends`].
+pub(super) fn interrupt_begins(nmi: bool) {
+    nest(|kinds| kinds.push(if nmi { "nmi" } else { "irq" }));
 }
 
 /// The calling thread is back from an interrupt.
 pub(super) fn interrupt_ends() {
-    nest(|depth| depth - 1);
+    nest(|kinds| _ = kinds.pop());
 }
 
-fn nest(change: impl Fn(usize) -> usize) {
+fn nest(change: impl Fn(&mut Vec<&'static str>)) {
     EXECUTION.with_borrow_mut(|e| {
         e.lane();
         let thread = e.threads.get_mut(&loom::thread::current().id()).expect("it has a lane");
-        thread.1 = change(thread.1);
+        change(&mut thread.1);
     });
 }
 
@@ -167,7 +168,10 @@ pub(super) fn timeline(title: &str, verdict: &str) -> Timeline {
         let mut t = Timeline::new(title);
         t.verdict = verdict.to_owned();
         let names = names(&e.events);
-        for event in &e.events {
+        // What the model set up before it began says nothing.
+        let set_up = e.events.iter().take_while(|event| e.lanes[event.lane] == MAIN).count();
+        let rows = if set_up < e.events.len() { &e.events[set_up..] } else { &e.events[..] };
+        for event in rows {
             let lane = t.lane(&e.lanes[event.lane]);
             let row = t.push(lane, what(&event.kind, &names));
             row.source = Some(Source { file: event.at.file().to_owned(), line: event.at.line() });

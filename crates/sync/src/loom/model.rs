@@ -23,8 +23,8 @@ use super::{log, pins, weaken};
 thread_local! {
     static REACHED: RefCell<BTreeSet<String>> = const { RefCell::new(BTreeSet::new()) };
     static SPINS: Cell<u32> = const { Cell::new(0) };
-    /// Of each thread that has one: how many operations until its interrupt, and how many it made.
-    static POINTS: RefCell<HashMap<loom::thread::ThreadId, (u64, u64)>> = RefCell::default();
+    /// Of each thread that has one: how many operations until its interrupt, how many it made, and whether it is an NMI.
+    static POINTS: RefCell<HashMap<loom::thread::ThreadId, (u64, u64, bool)>> = RefCell::default();
     static INTERRUPTS: Cell<bool> = const { Cell::new(false) };
     static SHORTEST: RefCell<Option<Shortest>> = const { RefCell::new(None) };
 }
@@ -60,19 +60,19 @@ pub(super) fn point(at: &'static Location<'static>) {
     }
     let id = loom::thread::current().id();
     let now = POINTS.with_borrow_mut(|points| match points.get_mut(&id) {
-        Some((at, made)) => {
+        Some((at, made, nmi)) => {
             *made += 1;
-            *made - 1 == *at
+            (*made - 1 == *at).then_some(*nmi)
         }
-        None => false,
+        None => None,
     });
-    if now {
+    if let Some(nmi) = now {
         let line = super::irq::current();
         if !line.is_null() {
-            log::interrupt_begins();
-            log::note("interrupt, before this".into(), at);
-            // SAFETY: attached and not detached, so it is live and its function expects it.
-            unsafe { ((*line).on_interrupt)(line) };
+            log::interrupt_begins(nmi);
+            log::note(if nmi { "NMI, before this" } else { "interrupt, before this" }.into(), at);
+            // SAFETY: attached and not detached, so it is live and its functions expect it.
+            unsafe { if nmi { ((*line).on_nmi)(line) } else { ((*line).on_interrupt)(line) } };
             log::interrupt_ends();
         }
     }
@@ -80,8 +80,17 @@ pub(super) fn point(at: &'static Location<'static>) {
 
 /// Makes an interrupt come before the calling thread's `n`-th operation from here (0: the next).
 pub fn interrupt_at(n: u64) {
+    comes_at(n, false);
+}
+
+/// Makes an NMI come there instead.
+pub fn nmi_at(n: u64) {
+    comes_at(n, true);
+}
+
+fn comes_at(n: u64, nmi: bool) {
     INTERRUPTS.set(true);
-    POINTS.with_borrow_mut(|points| points.insert(loom::thread::current().id(), (n, 0)));
+    POINTS.with_borrow_mut(|points| points.insert(loom::thread::current().id(), (n, 0, nmi)));
 }
 
 /// How many operations the calling thread made since [`interrupt_at`].
@@ -153,17 +162,19 @@ pub struct Model {
     reach: &'static [&'static str],
     /// The invariant that must break; `None`: none may.
     breaks: Option<&'static str>,
+    /// Whether its counterexample is kept in the tree.
+    recorded: bool,
 }
 
 impl Model {
     /// A model in which nothing may break.
     pub const fn holds(name: &'static str, reach: &'static [&'static str]) -> Self {
-        Self { name, quick: 2, full: None, reach, breaks: None }
+        Self { name, quick: 2, full: None, reach, breaks: None, recorded: false }
     }
 
     /// A model in which `invariant` must break.
     pub const fn breaks(name: &'static str, invariant: &'static str) -> Self {
-        Self { name, quick: 2, full: None, reach: &[], breaks: Some(invariant) }
+        Self { name, quick: 2, full: None, reach: &[], breaks: Some(invariant), recorded: true }
     }
 
     /// The same, and the quick set explores this many preemptions instead of 2.
@@ -174,6 +185,11 @@ impl Model {
     /// The same, and the full set explores this many preemptions only.
     pub const fn bounded(self, full: usize) -> Self {
         Self { full: Some(full), ..self }
+    }
+
+    /// The same, and its counterexample is not kept in the tree: one of the same family is.
+    pub const fn unrecorded(self) -> Self {
+        Self { recorded: false, ..self }
     }
 
     /// Explores `body` and checks what must come of it.
@@ -197,7 +213,7 @@ impl Model {
             self.name,
             found.executions,
             start.elapsed().as_secs_f64(),
-            found.broken().map_or_else(|| reached.join(", "), |b| format!("breaks {b}"))
+            found.broken().map_or_else(|| reached.join("; "), |b| format!("breaks {b}"))
         );
         if weaken::met() {
             println!("met by {}", self.name);
@@ -220,7 +236,7 @@ impl Model {
         }
         let same =
             pins::check_executions(self.name, set, found.executions).and_then(|()| match self.breaks {
-                Some(invariant) if !full() => {
+                Some(invariant) if self.recorded && !full() => {
                     pins::check_counterexample(self.name, &self.shortest(invariant, &body))
                 }
                 _ => Ok(()),

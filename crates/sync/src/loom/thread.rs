@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::io;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use super::atomic::Ordering;
 pub use crate::panic::{Payload, panic_message};
 
 type Handle = loom::thread::JoinHandle<()>;
@@ -85,6 +87,34 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             scope.spawn(&name, run).expect("never fails");
         })))
     }
+
+    /// No thread: in a model no time passes.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn alarm(&self, _: &str, _: impl Fn() -> Turn + Send + 'scope) -> io::Result<Waker> {
+        Ok(Waker(()))
+    }
+}
+
+/// When a thread of [`Scope::alarm`] takes its next turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// After this time, or when it is woken.
+    After(Duration),
+    /// When it is woken.
+    Woken,
+    /// Never.
+    End,
+}
+
+/// Wakes nobody.
+#[derive(Clone)]
+pub struct Waker(());
+
+impl Waker {
+    /// Nobody sleeps.
+    pub fn wake(&self) {}
 }
 
 /// All threads of a model are coroutines on one host thread.
@@ -183,9 +213,12 @@ pub fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Payload> {
     Ok(f())
 }
 
-/// Lets another thread run.
+/// Lets another thread run, and comes after what the others did before they yielded: a CPU changes hands by words of the
+/// host, which models do not see, and who waits for one waits here.
 pub fn yield_now() {
+    loom::sync::atomic::fence(Ordering::SeqCst);
     loom::thread::yield_now();
+    loom::sync::atomic::fence(Ordering::SeqCst);
 }
 
 /// No cores: nothing is pinned.

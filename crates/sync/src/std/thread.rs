@@ -6,6 +6,7 @@
 
 use std::io;
 use std::marker::PhantomData;
+use std::time::Duration;
 
 use crossbeam::channel;
 
@@ -53,6 +54,45 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let (tx, rx) = channel::unbounded();
         self.spawn(name, move || body(Jobs(rx)))?;
         Ok(Worker(tx, PhantomData))
+    }
+
+    /// Spawns a thread called `name` that calls `turn` again and again, and sleeps in between as that says.
+    ///
+    /// # Errors
+    /// The host's, if it has no more threads.
+    pub fn alarm(&self, name: &str, turn: impl Fn() -> Turn + Send + 'scope) -> io::Result<Waker> {
+        let body = move || loop {
+            match turn() {
+                Turn::After(time) => std::thread::park_timeout(time),
+                Turn::Woken => std::thread::park(),
+                Turn::End => return,
+            }
+        };
+        Ok(Waker(self.spawn(name, body)?.0.thread().clone()))
+    }
+}
+
+/// When a thread of [`Scope::alarm`] takes its next turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// After this time, or when it is woken.
+    After(Duration),
+    /// When it is woken.
+    Woken,
+    /// Never.
+    End,
+}
+
+/// Wakes the thread of [`Scope::alarm`].
+#[derive(Clone)]
+pub struct Waker(std::thread::Thread);
+
+impl Waker {
+    /// Wakes it; if it is awake, it takes one more turn.
+    ///
+    /// Context: any; async-signal-safe (a syscall at most).
+    pub fn wake(&self) {
+        self.0.unpark();
     }
 }
 
