@@ -10,10 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::harness::{COUNTED, Group, Harness, Mode};
-
-/// The hidden argument of the program that is watched.
-pub(crate) const WATCHED: &str = "watched";
+use crate::harness::{COUNTED, Group};
 
 /// Where a variant's instructions are: its group and name, and the count.
 pub(crate) type Counts = Vec<(String, f64)>;
@@ -42,7 +39,7 @@ fn count_in(dir: &Path, filter: &str) -> Result<Counts> {
         .args(["--toggle-collect=progstats_counted", "--dump-after=progstats_counted"])
         .arg(format!("--callgrind-out-file={}", dir.join("out").display()))
         .arg(std::env::current_exe()?)
-        .args([WATCHED, filter])
+        .args(["--watched", filter])
         .output()?;
     if !output.status.success() {
         bail!("valgrind: {}", String::from_utf8_lossy(&output.stderr).trim());
@@ -78,13 +75,4 @@ pub(crate) fn enter(counts: &Counts, groups: &mut [Group]) {
 /// How a variant is called among the counts.
 pub(crate) fn key(group: &str, name: &str) -> String {
     format!("{group}: {name}")
-}
-
-/// What the program does that is watched.
-///
-/// # Errors
-/// As the groups.
-pub(crate) fn watched(filter: &str) -> Result<()> {
-    let mut harness = Harness::new(Mode::Count, filter);
-    crate::measure(&mut harness)
 }

@@ -94,27 +94,27 @@ pub(crate) fn measure(harness: &mut Harness) -> Result<()> {
 
 fn hot(harness: &mut Harness, bench: &Bench<Real<Bits64, AtomicKey>>) {
     let key = AtomicKey::new();
-    let with = |name: &str, test: fn(u64) -> u64| {
-        Variant::new(name, move |n| {
-            bench.alone(n, move |_| {
-                black_box(test(black_box(1)));
-            })
-        })
-        .counted()
-    };
     let variants = vec![
-        with("no test", test_nothing),
-        with("patched key", test_patched),
-        with("static-keys crate", test_static_keys),
-        with("AtomicBool, relaxed", |n| test_flag(black_box(&FLAG), n)),
-        Variant::new("AtomicKey", |n| {
-            bench.alone(n, |_| {
-                black_box(test_atomic_key(black_box(&key), black_box(1)));
-            })
-        })
-        .counted(),
+        hot_test("no test", bench, test_nothing),
+        hot_test("patched key", bench, test_patched),
+        hot_test("static-keys crate", bench, test_static_keys),
+        hot_test("AtomicBool, relaxed", bench, |n| test_flag(&FLAG, n)),
+        hot_test("AtomicKey", bench, |n| test_atomic_key(&key, n)),
     ];
     harness.group(HOT, "A test that finds the key off", variants);
+}
+
+fn hot_test<'a>(
+    name: &str,
+    bench: &'a Bench<Real<Bits64, AtomicKey>>,
+    test: impl Fn(u64) -> u64 + Send + Sync + Copy + 'a,
+) -> Variant<'a> {
+    let run = move |n| {
+        bench.alone(n, |_| {
+            black_box(test(black_box(1)));
+        })
+    };
+    Variant::new(name, run).counted()
 }
 
 /// Each test has a word of its own, far from the last one's; the patched key has no word to meet.
@@ -123,24 +123,29 @@ fn cold(harness: &mut Harness, bench: &Bench<Real<Bits64, AtomicKey>>) {
         return;
     }
     let flags: Vec<CachePadded<AtomicBool>> = (0..WORDS).map(|_| CachePadded::default()).collect();
-    let walk = |name: &str, test: fn(&AtomicBool, u64) -> u64| {
-        let flags = &flags;
-        Variant::new(name, move |n| {
-            bench.on_cpu(|_| {
-                let mut at = 1;
-                timed(n, || {
-                    // A step of a generator that meets every word; the next one waits for this test's result.
-                    at = (at * 5 + test(&flags[at], 0) as usize) % WORDS;
-                })
-            })
-        })
-    };
     let variants = vec![
-        walk("no test", |_, n| test_nothing(n)),
-        walk("patched key", |_, n| test_patched(n)),
-        walk("AtomicBool, relaxed", |flag, n| test_flag(flag, n + u64::from(black_box(flag).load(Relaxed)))),
+        cold_test("no test", bench, &flags, |_, n| test_nothing(n)),
+        cold_test("patched key", bench, &flags, |_, n| test_patched(n)),
+        cold_test("AtomicBool, relaxed", bench, &flags, test_flag),
     ];
     harness.group(COLD, "The same, each test's word in far memory", variants);
+}
+
+fn cold_test<'a>(
+    name: &str,
+    bench: &'a Bench<Real<Bits64, AtomicKey>>,
+    flags: &'a [CachePadded<AtomicBool>],
+    test: impl Fn(&AtomicBool, u64) -> u64 + Send + Sync + Copy + 'a,
+) -> Variant<'a> {
+    Variant::new(name, move |n| {
+        bench.on_cpu(|_| {
+            let mut at = 1;
+            timed(n, || {
+                // A generator that meets every word; what is returned is the number of the next.
+                at = test(&flags[at], at as u64 * 5) as usize % WORDS;
+            })
+        })
+    })
 }
 
 /// Flips a key on and off, so many times, each timed.
@@ -188,8 +193,12 @@ fn flips(harness: &mut Harness) -> Result<()> {
     match jump_label::support() {
         Err(e) => harness.note(format!("flips: no patched keys: {e}")),
         Ok(()) => {
-            for (sites, key, run_all) in sites::KEYS {
-                let sites = format!("{sites} site{}", if sites == 1 { "" } else { "s" });
+            let one: (&'static StaticKeyFalse, fn() -> u64) = (&KEY, || test_patched(0));
+            for (key, run_all) in [one].into_iter().chain(sites::KEYS) {
+                let sites = match key.sites().count() {
+                    1 => "1 site".into(),
+                    n => format!("{n} sites"),
+                };
                 for (cpus, load) in [(0, "idle"), (1, "1 CPU running it"), (2, "2 CPUs running it")] {
                     let name = format!("patched, {sites}, {load}");
                     variants.push(Variant::samples(name, move |n| under_load(n, key, run_all, cpus)));

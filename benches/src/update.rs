@@ -113,6 +113,9 @@ impl<K: Kconfig> Counters<K> for [AtomicU64; 2] {
     }
 }
 
+/// The 32-bit update on one of two CPUs.
+pub(crate) const ON_ONE: &str = "32-bit, on one of the two CPUs";
+
 /// What a variant does with its counters.
 #[derive(Clone, Copy)]
 enum What {
@@ -212,6 +215,9 @@ pub(crate) fn measure(harness: &mut Harness) -> Result<()> {
                 variant(CELL, &bits64, &*cell, what),
                 variant(SEQLOCK, &bits64, &*seqlock, what),
             ]);
+        }
+        if group == TOGETHER {
+            variants.push(variant(ON_ONE, &bits32, &bits32.prog, What::Alone));
         }
         harness.group(group, title, variants);
     }
