@@ -8,7 +8,8 @@ use crossbeam::utils::CachePadded;
 use jump_label::{AtomicKey, StaticKey, StaticKeyFalse, static_branch_unlikely};
 use percpu::Topology;
 use stats::Bits64;
-use sync::host::{AtomicBool, Ordering::Relaxed};
+use sync::host::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use sync::thread::{host_cores, pin};
 
 use crate::harness::{Harness, Variant, timed};
 use crate::machines::{Bench, Real};
@@ -20,15 +21,15 @@ pub(crate) const HOT: &str = "key-test";
 pub(crate) const COLD: &str = "key-test-cold";
 /// Flips.
 pub(crate) const FLIPS: &str = "flips";
-/// One site, flipped while all CPUs execute it.
-pub(crate) const BUSY: &str = "patched, 1 site, 2 CPUs running it";
+/// One site, flipped while others execute it.
+pub(crate) const BUSY: &str = "patched, 1 site, 2 threads running it";
 
 jump_label::define_static_key_false!(static KEY);
 static_keys::define_static_key_false!(PEER);
 static FLAG: AtomicBool = AtomicBool::new(false);
 
-/// Words that a cold test may meet: more lines than a core's own caches hold.
-const WORDS: usize = 1 << 16;
+/// Words that cold tests meet one after the other, 128 bytes each: more than caches hold.
+const WORDS: usize = 1 << 19;
 /// Flips a turn.
 const FLIPS_A_TURN: u64 = 10;
 
@@ -137,11 +138,11 @@ fn cold_test<'a>(
     flags: &'a [CachePadded<AtomicBool>],
     test: impl Fn(&AtomicBool, u64) -> u64 + Send + Sync + Copy + 'a,
 ) -> Variant<'a> {
+    let mut at = 1;
     Variant::new(name, move |n| {
         bench.on_cpu(|_| {
-            let mut at = 1;
             timed(n, || {
-                // A generator that meets every word; what is returned is the number of the next.
+                // A generator that meets every word: `test` adds 1. It goes on where the last turn ended.
                 at = test(&flags[at], at as u64 * 5) as usize % WORDS;
             })
         })
@@ -159,24 +160,47 @@ fn each(n: u64, on: impl Fn(), off: impl Fn()) -> Vec<f64> {
     (0..n).map(flip).collect()
 }
 
-/// Flips `key` while `cpus` CPUs run its sites.
-fn under_load(n: u64, key: &'static StaticKeyFalse, run_all: fn() -> u64, cpus: usize) -> Vec<f64> {
-    let (running, stop) = (sync::host::AtomicUsize::new(0), AtomicBool::new(false));
+/// Makes each core that runs this process answer. A flip of a key does so three times. Any flip has registered us.
+fn membarrier() {
+    // linux/membarrier.h: MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE.
+    const SYNC_CORE: libc::c_long = 1 << 5;
+    // SAFETY: takes two numbers (command, flags).
+    let done = unsafe { libc::syscall(libc::SYS_membarrier, SYNC_CORE, 0) };
+    assert_eq!(done, 0, "membarrier: {}", std::io::Error::last_os_error());
+}
+
+/// Does `on` and `off` on one core, so many times, each timed, while `others` threads run `run_all`: the first on another core.
+fn under_load(
+    n: u64,
+    on: impl Fn() + Send,
+    off: impl Fn() + Send,
+    run_all: impl Fn() -> u64 + Sync,
+    others: usize,
+) -> Vec<f64> {
+    let cores = host_cores();
+    let pin_to = |i: usize| cores.get(i % cores.len().max(1)).copied().map(pin);
+    let (running, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        for _ in 0..cpus {
-            scope.spawn(|| {
+        for i in 1..=others {
+            let (running, stop, pin_to, run_all) = (&running, &stop, &pin_to, &run_all);
+            scope.spawn(move || {
+                pin_to(i);
                 running.fetch_add(1, Relaxed);
                 while !stop.load(Relaxed) {
                     black_box(run_all());
                 }
             });
         }
-        while running.load(Relaxed) < cpus {
-            std::thread::yield_now();
-        }
-        let flips = each(n, || on(key), || off(key));
-        stop.store(true, Relaxed);
-        flips
+        let flips = scope.spawn(|| {
+            pin_to(0);
+            while running.load(Relaxed) < others {
+                std::thread::yield_now();
+            }
+            let flips = each(n, on, off);
+            stop.store(true, Relaxed);
+            flips
+        });
+        flips.join().expect("a flip that fails has said why")
     })
 }
 
@@ -199,16 +223,23 @@ fn flips(harness: &mut Harness) -> Result<()> {
                     1 => "1 site".into(),
                     n => format!("{n} sites"),
                 };
-                for (cpus, load) in [(0, "idle"), (1, "1 CPU running it"), (2, "2 CPUs running it")] {
+                for (cpus, load) in [(0, "idle"), (1, "1 thread running it"), (2, "2 threads running it")] {
                     let name = format!("patched, {sites}, {load}");
-                    variants.push(Variant::samples(name, move |n| under_load(n, key, run_all, cpus)));
+                    variants.push(Variant::samples(name, move |n| {
+                        under_load(n, || on(key), || off(key), run_all, cpus)
+                    }));
                 }
             }
         }
     }
     let atomic = AtomicKey::new();
+    if jump_label::support().is_ok() {
+        let name = "6 x membarrier, 1 thread running";
+        let three = || (0..3).for_each(|_| membarrier());
+        variants.push(Variant::samples(name, move |n| under_load(n, three, three, || test_nothing(0), 1)));
+    }
     variants.push(Variant::samples("AtomicKey", |n| {
-        each(n, || drop(black_box(&atomic).slow_inc()), || drop(black_box(&atomic).slow_dec()))
+        each(n, || atomic.slow_inc().expect("one user"), || atomic.slow_dec().expect("the user from above"))
     }));
     // SAFETY: no other thread runs the peer's one site, nor anything near it, while it is written.
     let peer = |on: bool| unsafe { if on { PEER.enable() } else { PEER.disable() } };

@@ -72,9 +72,10 @@ impl<K: Kconfig> Bench<K> {
         let barrier = Barrier::new(self.machine.topology().online());
         let ns = self.machine.boot(|smp| {
             smp.on_each_cpu(|cpu| {
-                let cpu = cpu.migrate_disable();
+                let pinned = cpu.migrate_disable();
+                let cpu: &Cpu<K> = &pinned;
                 barrier.wait();
-                timed(n, || body(black_box(&cpu)))
+                timed(n, || body(black_box(cpu)))
             })
         });
         ns.iter().sum::<f64>() / ns.len() as f64

@@ -88,7 +88,7 @@ pub(crate) fn all(groups: &[Group]) -> Vec<Target> {
             100.0,
             results.paired(clocks::MASKS, clocks::SIGPROCMASK, clocks::SOFT, |theirs, ours| theirs / ours),
         ),
-        Target::at_most("one site on + off, 2 CPUs running it", 100.0, "us", flip).because(
+        Target::at_most("one site on + off, 2 threads running it", 100.0, "us", flip).because(
             "three threads share two cores then; each of two steps and a flip waits for all cores to answer",
         ),
     ]);

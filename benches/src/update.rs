@@ -8,7 +8,7 @@ use crossbeam::utils::CachePadded;
 use filter::prog_stats::count_run;
 use filter::{BpfProg, Kconfig, bpf_prog_get_stats};
 use jump_label::AtomicKey;
-use percpu::{Cpu, Topology};
+use percpu::{Cpu, Topology, local_irq_restore, local_irq_save};
 use stats::{Bits32, Bits32Rt, Bits64, Form};
 use sync::host::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -116,6 +116,10 @@ impl<K: Kconfig> Counters<K> for [AtomicU64; 2] {
 /// The 32-bit update on one of two CPUs.
 pub(crate) const ON_ONE: &str = "32-bit, on one of the two CPUs";
 
+/// What no program shares: how the host's two CPUs scale by themselves.
+pub(crate) const PRIVATE: &str = "private word (the host's own scaling)";
+pub(crate) const PRIVATE_ON_ONE: &str = "private word, on one of the two CPUs";
+
 /// What a variant does with its counters.
 #[derive(Clone, Copy)]
 enum What {
@@ -156,17 +160,18 @@ impl<K: Kconfig> Bench<K> {
         let (started, stop) = (AtomicBool::new(false), AtomicBool::new(false));
         let ns = self.machine.boot(|smp| {
             smp.on_each_cpu(|cpu| {
-                let cpu = cpu.migrate_disable();
+                let pinned = cpu.migrate_disable();
+                let cpu: &Cpu<K> = &pinned;
                 if cpu.smp_processor_id() == 0 {
                     while !started.load(Relaxed) {
                         std::hint::spin_loop();
                     }
-                    let ns = timed(n, || body(black_box(&cpu)));
+                    let ns = timed(n, || body(black_box(cpu)));
                     stop.store(true, Relaxed);
                     return ns;
                 }
                 while !stop.load(Relaxed) {
-                    other(&cpu);
+                    other(black_box(cpu));
                     started.store(true, Relaxed);
                 }
                 0.0
@@ -174,6 +179,10 @@ impl<K: Kconfig> Bench<K> {
         });
         ns[0]
     }
+}
+
+fn mask<K: Kconfig>(cpu: &Cpu<K>) {
+    local_irq_restore(cpu, local_irq_save(cpu));
 }
 
 /// Measures it.
@@ -217,7 +226,11 @@ pub(crate) fn measure(harness: &mut Harness) -> Result<()> {
             ]);
         }
         if group == TOGETHER {
-            variants.push(variant(ON_ONE, &bits32, &bits32.prog, What::Alone));
+            variants.extend([
+                variant(ON_ONE, &bits32, &bits32.prog, What::Alone),
+                Variant::new(PRIVATE, |n| bits64.together(n, mask)),
+                Variant::new(PRIVATE_ON_ONE, |n| bits64.alone(n, mask)),
+            ]);
         }
         harness.group(group, title, variants);
     }
