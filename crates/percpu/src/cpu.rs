@@ -12,6 +12,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use sync::irq::Line;
 use sync::local::{LocalU32, LocalU64, LocalUsize};
@@ -51,7 +52,7 @@ pub struct Cpu<K: Kconfig> {
     id: LocalU32,
     pub(crate) need_resched: LocalU32,
     pub(crate) per_cpu_offset: LocalUsize,
-    pub(crate) areas: *const Areas,
+    pub(crate) areas: Arc<Areas>,
     machine: NonNull<Machine<K>>,
     /// The CPU's own words, while on it; null while off it.
     slot: LocalUsize,

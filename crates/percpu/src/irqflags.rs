@@ -51,7 +51,7 @@ pub fn local_irq_restore<K: Kconfig>(task: &Task<K>, flags: IrqFlags) {
     barrier();
     cpu.irq_mask.set(flags.0);
     barrier();
-    if cpu.irq_happened.get() != 0 && flags.0 == 0 {
+    if flags.0 == 0 && cpu.irq_happened.get() != 0 {
         irq::replay(cpu);
     }
     announce(cpu, &IRQ_RESTORE);

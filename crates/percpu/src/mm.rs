@@ -126,8 +126,8 @@ impl Pcpu {
         self.0.fail_in.store(n, Relaxed);
     }
 
-    pub(crate) fn areas(&self) -> *const Areas {
-        Arc::as_ptr(&self.0)
+    pub(crate) fn areas(&self) -> Arc<Areas> {
+        self.0.clone()
     }
 
     fn alloc_raw(&self, layout: Layout) -> Result<Raw, AllocError> {
@@ -282,7 +282,7 @@ impl<T: Send + Sync> PerCpu<T> {
 
     #[inline(always)]
     fn this_cpu<K: Kconfig>(&self, cpu: &Cpu<K>) -> &T {
-        if !std::ptr::eq(cpu.areas, Arc::as_ptr(&self.raw.areas)) {
+        if !Arc::ptr_eq(&cpu.areas, &self.raw.areas) {
             another_machine();
         }
         // SAFETY: the CPU is of the machine that this memory is of, so its offset leads to the copy of a possible CPU,

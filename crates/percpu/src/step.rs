@@ -31,9 +31,9 @@ impl Step {
 
 /// Who is told of steps.
 pub trait Steps: Send + Sync + 'static {
-    /// `step` is about to happen on CPU `cpu`.
+    /// `step` is about to happen on `cpu`.
     #[inline(always)]
-    fn step(&self, _cpu: usize, _step: &Step) {}
+    fn step<K: Kconfig>(&self, _cpu: &Cpu<K>, _step: &Step) {}
 }
 
 /// Nobody is told: a real machine.
@@ -45,7 +45,7 @@ impl Steps for NoSteps {}
 /// Tells the machine of a step on `cpu`.
 #[inline(always)]
 pub fn announce<K: Kconfig>(cpu: &Cpu<K>, step: &Step) {
-    cpu.machine().steps.step(cpu.smp_processor_id(), step);
+    cpu.machine().steps.step(cpu, step);
 }
 
 /// Tells the machine, if any, whose CPU the calling thread is on: for parts that are not handed the `Cpu`.
@@ -115,7 +115,8 @@ impl Stage {
 }
 
 impl Steps for Arc<Stage> {
-    fn step(&self, cpu: usize, step: &Step) {
+    fn step<K: Kconfig>(&self, cpu: &Cpu<K>, step: &Step) {
+        let cpu = cpu.smp_processor_id();
         if let Some(&(_, ns)) = self.costs.iter().find(|(name, _)| *name == step.name) {
             self.advance(cpu, ns);
         }
