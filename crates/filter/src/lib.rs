@@ -102,9 +102,10 @@ impl<F: Form, C: SchedClock, S: StaticKey + 'static, P: Steps> Kconfig for Confi
 }
 
 jump_label::define_claimed_key!(
-    /// `bpf_stats_enabled_key` as the kernel has it: a no-op in the text of each run, patched to a jump. There is one
-    /// in a program,
-    /// for one machine at a time; where text cannot be patched ([`jump_label::support`]) the kind to take is [`AtomicKey`].
+    /// `bpf_stats_enabled_key` as the kernel has it: a no-op in the text of each run, patched to a jump.
+    ///
+    /// There is one in a program, for one machine at a time; where text cannot be patched ([`jump_label::support`]) the kind
+    /// to take is [`AtomicKey`].
     pub struct PatchedKey;
 );
 

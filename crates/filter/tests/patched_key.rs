@@ -1,5 +1,4 @@
-//! The path with the patched key: a run is counted whole or not at all, wherever a flip falls; and one machine has it
-//! at a time.
+//! The path with the patched key: a run is counted whole or not at all, wherever a flip falls; one machine has it at a time.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 #[path = "../../percpu/tests/stepper/mod.rs"]
@@ -58,9 +57,12 @@ fn flipped_under_load<F: Form>() {
     let before = jump_label::traps();
     let runs: Vec<u64> = m.boot(|smp| {
         let flipper = smp.spawn_outside("flipper", || {
-            for _ in 0..flips {
+            let mut done = 0;
+            // Who meets whom is chance: go on until it has happened, and something was counted.
+            while done < flips || jump_label::traps() == before || bpf_prog_get_stats(&p).cnt == 0 {
                 key.slow_inc().unwrap();
                 key.slow_dec().unwrap();
+                done += 1;
             }
             stop.store(true, Relaxed);
         });
@@ -79,7 +81,6 @@ fn flipped_under_load<F: Form>() {
     println!("{runs} runs, {} counted, {} traps", now.cnt, jump_label::traps() - before);
     assert!(0 < now.cnt && now.cnt <= runs, "{now:?} of {runs}");
     assert_eq!(now.nsecs, 5 * now.cnt, "whole or not at all");
-    assert!(jump_label::traps() > before, "nobody met a flip in the middle");
 }
 
 #[test]

@@ -3,9 +3,9 @@
 //! Mirrors `include/linux/jump_label.h`, kernel/jump_label.c and x86's `text_poke_bp_batch`, Linux 6.6. A key is counted:
 //! it is on while at least one user has it on. There are two kinds, and a trait over both:
 //!
-//! | kind | a test that finds it off costs | a flip costs | whose |
+//! | kind | a test, off, costs | a flip costs | whose |
 //! |---|---|---|---|
-//! | [`StaticKeyFalse`], tested by [`static_branch_unlikely!`] | one 5-byte no-op | 20 to 100 us | a `static` |
+//! | [`StaticKeyFalse`], [`static_branch_unlikely!`] | one no-op | 10 to 100 us | the program's, a `static` |
 //! | the same, claimed through a type: [`define_claimed_key!`] | the same | the same | one owner's at a time |
 //! | [`AtomicKey`] | a load, a compare and a branch | a few ns | whoever has it |
 //!
@@ -38,8 +38,8 @@
 //! - **A thread that blocks SIGTRAP** and meets a site during a flip is killed with its process by the kernel, as at any
 //!   int3. So threads and signal handlers that block all signals must leave SIGTRAP out.
 //! - **fork.** A child has keys, text and handler of its own, and may flip them if the process had one thread; else it may
-//!   flip none before exec, since another thread may have held the lock. Sites work in any child, even one that was
-//!   forked in the middle of a flip. After vfork text and keys are the parent's.
+//!   flip none before exec, since another thread may have held the lock. Sites work in any child, even one forked in the
+//!   middle of a flip. After vfork text and keys are the parent's.
 //! - **Valgrind** sees a flip only with `--smc-check=all`; without it [`support`] says no.
 //! - Sites are found in the program or library that this crate is linked into, once: there is nothing like the kernel's
 //!   modules, and nothing like its CPU hotplug lock, for threads that start during a flip only ever see whole instructions.
@@ -190,8 +190,7 @@ macro_rules! define_static_key_false {
 
 /// Defines a type of key that is patched, and that one owner has at a time.
 ///
-/// The key itself is a hidden `static`; a value of the type is the right to it, from [`StaticKey::claim`] until it is
-/// dropped,
+/// The key itself is a hidden `static`; a value of the type is the right to it, from [`StaticKey::claim`] until its drop,
 /// which switches the key off. So generic code names the kind of its key by a type, and pays for the kind it names.
 ///
 /// ```

@@ -1,5 +1,4 @@
-//! Where patching is refused: nothing changes, and the error is a line to print. Refused by seccomp, in processes of
-//! their own.
+//! Where patching is refused: nothing changes, and the error is a line to print. Refused by seccomp, each in a process.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 mod child;
@@ -108,6 +107,19 @@ fn a_flip_that_fails_between_its_steps_keeps_what_it_was() {
             assert_eq!((KEY.count(), on()), (0, false));
         }
         // The int3 cannot be taken back by the rules. So who comes by traps, and goes on as before.
+        assert!(KEY.sites().all(|site| site.bytes()[0] == 0xcc) && jump_label::traps() >= 2);
+    });
+}
+
+#[test]
+fn a_flip_back_that_fails_between_its_steps_keeps_what_it_was() {
+    child::well("a_flip_back_that_fails_between_its_steps_keeps_what_it_was", || {
+        KEY.slow_inc().unwrap();
+        deny(SYS_pwrite64, Some((2, 4)));
+        for _ in 0..2 {
+            assert!(matches!(KEY.slow_dec(), Err(KeyError::Patch(_))));
+            assert_eq!((KEY.count(), on()), (1, true));
+        }
         assert!(KEY.sites().all(|site| site.bytes()[0] == 0xcc) && jump_label::traps() >= 2);
     });
 }

@@ -100,8 +100,8 @@ fn many_sites_flip_as_one() {
     assert_eq!(all(), expected(OFF));
 }
 
-/// Each answer is one of the two, and outside of flips the right one: the flipping thread counts its flips' beginnings
-/// and ends.
+/// Each answer is one of the two, and outside of flips the right one: the flipping thread counts where its flips begin and
+/// end.
 #[test]
 fn flips_under_load() {
     define_static_key_false!(static KEY);
@@ -146,7 +146,10 @@ fn flips_under_load() {
     let traps = jump_label::traps();
     let watchers = thread::scope(|s| {
         let watchers = [one as fn() -> u64, other, one].map(|site| s.spawn(move || watch(site)));
-        for _ in 0..flips(100_000) / 2 {
+        let mut flipped = 0;
+        // Who meets whom is chance: go on until it has happened.
+        while flipped < flips(100_000) || jump_label::traps() == traps {
+            flipped += 2;
             for change in [StaticKeyFalse::slow_inc, StaticKeyFalse::slow_dec] {
                 MOMENT.fetch_add(1, Ordering::SeqCst);
                 change(&KEY).unwrap();
@@ -165,7 +168,6 @@ fn flips_under_load() {
     );
     assert!(watchers.iter().all(|&(wrong, ..)| wrong == 0), "wrong answers: {watchers:?}");
     assert!(watchers.iter().map(|w| w.1).sum::<u64>() > 0, "nobody looked between flips");
-    assert!(traps > 0, "nobody met a flip in the middle: the test proves nothing");
     assert!(KEY.count() == 0 && KEY.sites().all(|site| site.bytes() == NOP));
 }
 

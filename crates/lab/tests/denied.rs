@@ -1,5 +1,4 @@
-//! Where the host does not let a process patch its own text, experiments run all the same, and a line says what is
-//! different.
+//! Where the host does not let a process patch its own text, experiments run all the same, and a line says so.
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 use std::io;

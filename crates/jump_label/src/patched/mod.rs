@@ -1,5 +1,5 @@
-//! Branches as code: off is a no-op of five bytes, on is a jump of five bytes, and a flip writes one over the other
-//! while other threads execute them.
+//! Branches as code: off is a no-op of five bytes, on a jump of five, and a flip writes one over the other while threads
+//! execute them.
 //!
 //! The protocol is `text_poke_bp_batch`'s (arch/x86/kernel/alternative.c). For all sites of the key at once: an int3
 //! over the
@@ -78,8 +78,7 @@ macro_rules! static_branch_unlikely {
 
 /// Whether keys can be patched here: flips one of its own and looks whether its branch follows.
 ///
-/// Takes some 50 us, and the first time in a process with threads some 10 ms. The answer may change: a process can lose
-/// rights.
+/// Takes some 50 us, and the first time in a process with threads some 10 ms. The answer may change: rights can be lost.
 ///
 /// Context: task; may sleep.
 ///

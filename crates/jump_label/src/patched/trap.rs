@@ -292,3 +292,52 @@ fn sigaction(new: Option<&libc::sigaction>) -> Result<libc::sigaction, PatchErro
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    crate::define_static_key_false!(static KEY);
+
+    #[inline(never)]
+    fn site() -> bool {
+        crate::static_branch_unlikely!(KEY)
+    }
+
+    /// The kernel hands out one signal for two of a kind: whatever reason it gives, who is behind a site's int3 is sent on.
+    #[test]
+    fn a_signal_that_somebody_sent_may_stand_for_an_int3_too() {
+        static CALLS: AtomicU64 = AtomicU64::new(0);
+        extern "C" fn foreign(_: c_int) {
+            CALLS.fetch_add(1, Ordering::Relaxed);
+        }
+
+        assert!(!site());
+        Handler::keep().unwrap();
+        let _nobody_else = installed();
+        let beneath = BENEATH.load(Ordering::Relaxed);
+        // SAFETY: plain data.
+        let mut action = Action(unsafe { std::mem::zeroed() });
+        action.0.sa_sigaction = foreign as extern "C" fn(c_int) as usize;
+        BENEATH.store(&raw mut action, Ordering::Relaxed);
+        let code = table::sites_of(&KEY).next().unwrap().code();
+        let after = code + table::SIZE;
+        for (reason, rip, went_to, calls) in [
+            (libc::SI_KERNEL, code + 1, after, 0),
+            (libc::TRAP_BRKPT, code + 1, after, 0),
+            (libc::SI_TKILL, code + 1, after, 1),
+            (libc::SI_USER, code + 1, after, 2),
+            (libc::SI_USER, after, after, 3),
+            (libc::TRAP_TRACE, after, after, 4),
+        ] {
+            // SAFETY: plain data.
+            let (mut info, mut context): (siginfo_t, ucontext_t) = unsafe { std::mem::zeroed() };
+            info.si_code = reason;
+            context.uc_mcontext.gregs[libc::REG_RIP as usize] = rip as i64;
+            on_trap(libc::SIGTRAP, &mut info, (&raw mut context).cast());
+            assert_eq!(context.uc_mcontext.gregs[libc::REG_RIP as usize], went_to as i64);
+            assert_eq!(CALLS.load(Ordering::Relaxed), calls, "handed on for reason {reason}");
+        }
+        BENEATH.store(beneath, Ordering::Relaxed);
+    }
+}

@@ -1,7 +1,7 @@
 //! Single-steps code by the x86 trap flag and does something at the n-th instruction. Shared by the step tests.
 //!
-//! SIGTRAP has one handler a process, and patched keys need it too: of the traps the stepper takes those that are
-//! steps, hands on the others, and puts back what was set.
+//! SIGTRAP has one handler a process, and patched keys need it too: of the traps the stepper takes those that are steps,
+//! hands on the others, and puts back what was set.
 
 use std::cell::Cell;
 use std::sync::Mutex;
