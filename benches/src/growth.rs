@@ -86,7 +86,10 @@ fn turns<K: Kconfig>(bench: &Bench<K>, progs: &[BpfProg<K>], n: u64) -> f64 {
     })
 }
 
-fn possible<F: Form>(cpus: &[usize]) -> Result<Vec<(usize, Bench<Real<F, AtomicKey>>)>> {
+/// Machines by their possible CPUs.
+type ByCpus<F> = Vec<(usize, Bench<Real<F, AtomicKey>>)>;
+
+fn possible<F: Form>(cpus: &[usize]) -> Result<ByCpus<F>> {
     cpus.iter().map(|&n| Ok((n, Bench::new(Topology::with_possible(1, n))?))).collect()
 }
 

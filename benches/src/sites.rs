@@ -68,6 +68,9 @@ all!(KEY_256, all_256, x16!(x16!(test!(););););
 key!(KEY_4096, Sites4096);
 all!(KEY_4096, all_4096, x16!(x16!(x16!(test!();););););
 
+/// A function that tests a key many times, and says how often it was on.
+type Tests = fn() -> u64;
+
 /// The keys of many sites, and what runs them. Each has a few more than its name says: those of machines.
-pub(crate) const KEYS: [(&StaticKeyFalse, fn() -> u64); 3] =
+pub(crate) const KEYS: [(&StaticKeyFalse, Tests); 3] =
     [(&KEY_16, all_16), (&KEY_256, all_256), (&KEY_4096, all_4096)];

@@ -120,13 +120,10 @@ fn without_a_free_descriptor_nothing_is_counted() {
 /// A key that many have on already, and that records no more than its count.
 struct Crowded(AtomicI32);
 
-impl Default for Crowded {
-    fn default() -> Self {
-        Self(AtomicI32::new(i32::MAX / 2))
-    }
-}
-
 impl StaticKey for Crowded {
+    fn claim() -> Result<Self, KeyError> {
+        Ok(Self(AtomicI32::new(i32::MAX / 2)))
+    }
     fn unlikely(&self) -> bool {
         self.count() > 0
     }
