@@ -76,7 +76,8 @@ impl Ask {
         Ask::ProgIds,
     ];
 
-    /// Tries it. [`Ask::EnableStats`] has statistics on for an instant; nothing else changes anything.
+    /// Tries it. [`Ask::EnableStats`] has statistics on for an instant, under the lock of the switches
+    /// ([`sysctl::Exclusive`]), which the caller must not hold; nothing else changes anything.
     ///
     /// # Errors
     /// [`CannotAsk`] with the reason.
@@ -84,7 +85,11 @@ impl Ask {
         match self {
             Ask::TestRun(prog_type) => minimal(prog_type)?.test_run(1).map(drop)?,
             Ask::Attach => drop(Link::raw_tracepoint("sys_enter", &minimal(ProgType::RawTracepoint)?)?),
-            Ask::EnableStats => drop(StatsFd::enable()?),
+            Ask::EnableStats => {
+                // Else who has the lock would see them go on.
+                let _lock = sysctl::Exclusive::lock()?;
+                drop(StatsFd::enable()?);
+            }
             Ask::SysctlRead => drop(sysctl::read()?),
             Ask::SysctlWrite => sysctl::may_write()?,
             Ask::Btf => drop(btf::struct_id("task_struct")?),

@@ -1,6 +1,8 @@
 //! Nothing stays behind: a process that does all of it is killed at any moment, and all is as before.
 
+use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::process::exit;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{panicking, sleep};
 use std::time::{Duration, Instant};
 
@@ -10,8 +12,6 @@ use host::info::programs;
 use host::insn::returns;
 use host::sysctl::{self, Exclusive, Guard};
 use host::{CannotAsk, Link, Load, Map, ProgType, Release, StatsFd};
-
-const KILLS: u64 = 150;
 
 /// What programs of this test are called; with the process's id, so that two runs do not meet.
 fn prefix() -> String {
@@ -60,29 +60,91 @@ impl Drop for Child {
     }
 }
 
-/// All that changes something, again and again.
-fn busy(prefix: &str) -> Result<(), CannotAsk> {
-    for round in 0u32.. {
-        let guard = Guard::new(Exclusive::lock()?)?;
-        let _map = Map::array(&format!("{prefix}map"), 8, 1)?;
-        let name = format!("{prefix}{}", round % 10);
-        let program = Load::new(ProgType::RawTracepoint, &name, &returns(0)).load()?;
-        let _link = Link::raw_tracepoint("sys_enter", &program)?;
-        let fd = StatsFd::enable()?;
-        let on = guard.write(b"1");
-        let _copy = fd.dup()?;
-        program.test_run(1)?;
-        // Every other time the guard's end has something to put back.
-        let off = if round % 2 == 0 { guard.write(b"0") } else { Ok(()) };
-        if let Err(e) = on.and(off) {
-            return Err(CannotAsk(format!("write the sysctl: {e}")));
-        }
-    }
+/// A pipe's two ends: a child tells its steps, and its end is seen as the end of the pipe.
+struct Steps {
+    told: PipeReader,
+    tell: PipeWriter,
+}
+
+/// All that changes something, once; `step` is called after each thing done.
+fn life(prefix: &str, mut step: impl FnMut()) -> Result<(), CannotAsk> {
+    let write_failed = |e| CannotAsk(format!("write the sysctl: {e}"));
+    let guard = Guard::new(Exclusive::lock()?)?;
+    step();
+    let _map = Map::array(&format!("{prefix}map"), 8, 1)?;
+    let program = Load::new(ProgType::RawTracepoint, prefix, &returns(0)).load()?;
+    step();
+    let _link = Link::raw_tracepoint("sys_enter", &program)?;
+    step();
+    let fd = StatsFd::enable()?;
+    step();
+    guard.write(other(guard.before())).map_err(write_failed)?;
+    step();
+    let _copy = fd.dup()?;
+    program.test_run(1)?;
+    step();
+    drop(fd);
+    step();
+    guard.write(guard.before().as_bytes()).map_err(write_failed)?;
+    step();
+    guard.write(other(guard.before())).map_err(write_failed)?;
+    step();
+    // The guardian puts the value back while we go on.
+    drop(guard);
+    step();
     Ok(())
 }
 
-/// One lock for the tests of this file: each wants the state of the machine for itself.
-fn before() -> Option<String> {
+/// Steps of [`life`], and those after which the sysctl holds another value.
+const STEPS: usize = 10;
+const WRITTEN: [usize; 4] = [4, 5, 6, 8];
+
+/// The value that the sysctl does not hold.
+fn other(before: &str) -> &'static [u8] {
+    if before == "0" { b"1" } else { b"0" }
+}
+
+/// A child that lives and says when `step` steps are done; then it goes on, or waits to be killed. Returns when it has
+/// said so.
+fn child_after(step: usize, prefix: &str, goes_on: bool) -> Child {
+    let (told, tell) = std::io::pipe().unwrap();
+    let mut steps = Steps { told, tell };
+    let child = Child::fork(|| {
+        let mut done = 0;
+        let lived = life(prefix, || {
+            done += 1;
+            if done == step + 1 {
+                steps.tell.write_all(b"s").expect("the parent reads");
+                if !goes_on {
+                    wait();
+                }
+            }
+        });
+        if let Err(why) = lived {
+            eprintln!("{why}");
+            exit(1);
+        }
+        wait();
+    });
+    drop(steps.tell);
+    let mut byte = [0];
+    steps.told.read_exact(&mut byte).expect("the child comes to its step");
+    child
+}
+
+/// Waits for the end, which a signal brings.
+fn wait() -> ! {
+    loop {
+        // SAFETY: no arguments.
+        unsafe { libc::pause() };
+    }
+}
+
+/// The value of the sysctl, and the turn of one test after the other: each wants the machine for itself, and a child
+/// inherits what other threads have open, the lock among it.
+fn before() -> Option<(MutexGuard<'static, ()>, String)> {
+    static TURN: Mutex<()> = Mutex::new(());
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let _lock = Exclusive::lock().ok();
     let state = sysctl::may_write().map_err(CannotAsk::from).and_then(|()| {
         if stats_are_on()? {
@@ -90,42 +152,23 @@ fn before() -> Option<String> {
         }
         Ok(sysctl::read()?)
     });
-    asked(Release(6, 6), state)
+    Some((turn, asked(Release(6, 6), state)?))
 }
 
-#[test]
-fn killed_at_any_moment() {
-    let Some(before) = before() else { return };
-    let prefix = prefix();
-    let mut seen_written = 0;
-    for n in 0..KILLS {
-        let child = Child::fork(|| {
-            if let Err(why) = busy(&prefix) {
-                eprintln!("{why}");
-            }
-        });
-        // Up to 15 ms, in steps that are not a round's length: rounds take about a millisecond.
-        sleep(Duration::from_micros(n * 97 % 15_000));
-        let written = sysctl::read().unwrap() != before;
-        seen_written += u32::from(written);
-        assert!(child.kill(), "the child ended before it was killed");
+/// The child is gone: nothing of it is left but what goes soon, and the sysctl is as it was.
+fn all_is_as(before: &str, what: &str) {
+    // The guardian has the lock until it is done.
+    let _lock = Exclusive::lock().unwrap();
+    assert_eq!(sysctl::read().unwrap(), before, "{what}");
+    assert!(!stats_are_on().unwrap(), "{what}: statistics are on");
+}
 
-        // The guardian has the lock until it is done; who asks before it has the lock sees nothing written.
-        let lock = Exclusive::lock().unwrap();
-        assert_eq!(sysctl::read().unwrap(), before, "kill {n}");
-        assert!(!stats_are_on().unwrap(), "kill {n}: statistics are on");
-        drop(lock);
-    }
-    println!("{KILLS} kills, {seen_written} soon after the sysctl was seen written");
-    assert!(
-        seen_written > KILLS as u32 / 20,
-        "kills came where there was something to put back: {seen_written}"
-    );
-    // Links are taken down after a grace period: the programs go soon, not at once.
+/// Links are taken down after a grace period: the programs go soon, not at once.
+fn nothing_is_left_of(prefix: &str) {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
         let left: Vec<_> =
-            programs().unwrap().into_iter().filter(|p| p.name.starts_with(&prefix)).map(|p| p.name).collect();
+            programs().unwrap().into_iter().filter(|p| p.name.starts_with(prefix)).map(|p| p.name).collect();
         if left.is_empty() {
             break;
         }
@@ -135,9 +178,46 @@ fn killed_at_any_moment() {
 }
 
 #[test]
+fn killed_after_each_step() {
+    let Some((_turn, before)) = before() else { return };
+    let prefix = prefix();
+    for step in 0..STEPS {
+        let child = child_after(step, &prefix, false);
+        // Nobody else writes meanwhile: the child has the lock until it drops its guard.
+        if step < STEPS - 1 {
+            let now = sysctl::read().unwrap();
+            assert_eq!(now != before, WRITTEN.contains(&step), "step {step}: the sysctl is {now}");
+        }
+        assert!(child.kill(), "the child ended before it was killed");
+        all_is_as(&before, &format!("after step {step}"));
+    }
+    nothing_is_left_of(&prefix);
+}
+
+#[test]
+fn killed_at_any_moment() {
+    const KILLS: usize = 15;
+    let Some((_turn, before)) = before() else { return };
+    let prefix = prefix();
+    for step in 0..STEPS {
+        for n in 0..KILLS {
+            let child = child_after(step, &prefix, true);
+            // Into the next step, which takes from some microseconds to some hundred.
+            let after = Instant::now() + Duration::from_micros((1 << n) / 20);
+            while Instant::now() < after {
+                std::hint::spin_loop();
+            }
+            assert!(child.kill(), "the child ended before it was killed");
+            all_is_as(&before, &format!("soon after step {step}, {n}"));
+        }
+    }
+    nothing_is_left_of(&prefix);
+}
+
+#[test]
 fn dropped_puts_back() {
-    let Some(before) = before() else { return };
-    let other: &[u8] = if before == "0" { b"1" } else { b"0" };
+    let Some((_turn, before)) = before() else { return };
+    let other = other(&before);
     let guard = Guard::new(Exclusive::lock().unwrap()).unwrap();
     assert_eq!(guard.before(), before);
     guard.write(other).unwrap();
@@ -149,8 +229,8 @@ fn dropped_puts_back() {
 
 #[test]
 fn a_killed_guardian_is_replaced_by_the_drop() {
-    let Some(before) = before() else { return };
-    let other: &[u8] = if before == "0" { b"1" } else { b"0" };
+    let Some((_turn, before)) = before() else { return };
+    let other = other(&before);
     let guard = Guard::new(Exclusive::lock().unwrap()).unwrap();
     guard.write(other).unwrap();
     // SAFETY: the guard's child, which nobody has waited for.
@@ -162,8 +242,8 @@ fn a_killed_guardian_is_replaced_by_the_drop() {
 
 #[test]
 fn signals_to_the_group_spare_the_guardian() {
-    let Some(before) = before() else { return };
-    let other: &[u8] = if before == "0" { b"1" } else { b"0" };
+    let Some((_turn, before)) = before() else { return };
+    let other = other(&before);
     let child = Child::fork(|| {
         // SAFETY: a group of its own, as a shell gives to each command.
         unsafe { libc::setpgid(0, 0) };
