@@ -11,18 +11,33 @@ const BTF_MAGIC: u16 = 0xeb9f;
 /// `BTF_KIND_STRUCT`
 const STRUCT: u32 = 4;
 
+/// `BTF_KIND_FUNC`
+const FUNC: u32 = 12;
+
 /// The id of the struct `name`, if the running kernel has it.
 ///
 /// # Errors
 /// If the file cannot be read, or is not BTF that we know.
 pub fn struct_id(name: &str) -> Result<Option<u32>, Error> {
+    id(STRUCT, name)
+}
+
+/// The id of the function `name`, if the running kernel has it.
+///
+/// # Errors
+/// As [`struct_id`].
+pub fn func_id(name: &str) -> Result<Option<u32>, Error> {
+    id(FUNC, name)
+}
+
+fn id(kind: u32, name: &str) -> Result<Option<u32>, Error> {
     let bytes = std::fs::read(PATH).map_err(|e| Error::new(format!("read {PATH}"), e.into()))?;
-    find(&bytes, name)
+    find(&bytes, kind, name)
         .ok_or_else(|| Error::new(format!("{PATH} has a form that is not known"), Errno::EINVAL))
 }
 
-/// The id of the struct `name` in `btf`, if it is there; `None` if this is not BTF.
-fn find(btf: &[u8], name: &str) -> Option<Option<u32>> {
+/// The id of the type `name` of this kind in `btf`, if it is there; `None` if this is not BTF.
+fn find(btf: &[u8], wanted: u32, name: &str) -> Option<Option<u32>> {
     let word = |at: usize| Some(u32::from_ne_bytes(*btf.get(at..)?.first_chunk()?));
     if u16::from_ne_bytes(*btf.first_chunk()?) != BTF_MAGIC {
         return None;
@@ -34,7 +49,7 @@ fn find(btf: &[u8], name: &str) -> Option<Option<u32>> {
     while at < end {
         let info = word(at + 4)?;
         let (kind, vlen) = (info >> 24 & 0x1f, (info & 0xffff) as usize);
-        if kind == STRUCT {
+        if kind == wanted {
             let start = btf.get(strings + word(at)? as usize..)?;
             if start.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&0)) {
                 return Some(Some(id));
@@ -78,20 +93,20 @@ mod tests {
     #[test]
     fn structs_by_name() {
         let btf = small();
-        assert_eq!(find(&btf, "ab"), Some(Some(2)));
-        assert_eq!(find(&btf, "a"), Some(Some(3)));
-        assert_eq!(find(&btf, "b"), Some(None));
+        assert_eq!(find(&btf, STRUCT, "ab"), Some(Some(2)));
+        assert_eq!(find(&btf, STRUCT, "a"), Some(Some(3)));
+        assert_eq!(find(&btf, STRUCT, "b"), Some(None));
     }
 
     #[test]
     fn damaged() {
         let btf = small();
-        assert_eq!(find(b"", "a"), None);
-        assert_eq!(find(&btf[..40], "a"), None);
+        assert_eq!(find(b"", STRUCT, "a"), None);
+        assert_eq!(find(&btf[..40], STRUCT, "a"), None);
         for at in 0..btf.len() {
             let mut btf = btf.clone();
             btf[at] ^= 0xff;
-            find(&btf, "a"); // no panic
+            find(&btf, STRUCT, "a"); // no panic
         }
     }
 }

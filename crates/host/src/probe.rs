@@ -118,8 +118,13 @@ impl fmt::Display for Ask {
 /// # Errors
 /// What the kernel answers; `ENOENT` if it has no `bpf_dummy_ops`, which struct_ops programs are run by.
 pub fn minimal(prog_type: ProgType) -> Result<Prog, Error> {
-    // A cgroup's program says 1 for yes.
-    let insns = returns(if prog_type == ProgType::CgroupSkb { 1 } else { 0 });
+    let insns = returns(match prog_type {
+        // A cgroup's program says 1 for yes.
+        ProgType::CgroupSkb => 1,
+        // XDP_PASS
+        ProgType::Xdp => 2,
+        _ => 0,
+    });
     let mut load = Load::new(prog_type, "progstats_min", &insns);
     if prog_type == ProgType::StructOps {
         load.member = Some((dummy_ops()?, 0));

@@ -14,10 +14,18 @@ pub enum ProgType {
     SocketFilter = 1,
     /// `BPF_PROG_TYPE_SCHED_CLS`
     SchedCls = 3,
+    /// `BPF_PROG_TYPE_XDP`
+    Xdp = 6,
     /// `BPF_PROG_TYPE_CGROUP_SKB`
     CgroupSkb = 8,
+    /// `BPF_PROG_TYPE_LWT_IN`
+    LwtIn = 10,
     /// `BPF_PROG_TYPE_RAW_TRACEPOINT`
     RawTracepoint = 17,
+    /// `BPF_PROG_TYPE_FLOW_DISSECTOR`
+    FlowDissector = 22,
+    /// `BPF_PROG_TYPE_TRACING`: fentry, fexit and their like.
+    Tracing = 26,
     /// `BPF_PROG_TYPE_STRUCT_OPS`
     StructOps = 27,
     /// `BPF_PROG_TYPE_SYSCALL`
@@ -30,11 +38,20 @@ impl ProgType {
         match self {
             ProgType::SocketFilter => "socket_filter",
             ProgType::SchedCls => "sched_cls",
+            ProgType::Xdp => "xdp",
             ProgType::CgroupSkb => "cgroup_skb",
+            ProgType::LwtIn => "lwt_in",
             ProgType::RawTracepoint => "raw_tracepoint",
+            ProgType::FlowDissector => "flow_dissector",
+            ProgType::Tracing => "tracing",
             ProgType::StructOps => "struct_ops",
             ProgType::Syscall => "syscall",
         }
+    }
+
+    /// Whether it runs on packets, and a test run repeats it.
+    pub fn is_of_packets(self) -> bool {
+        !matches!(self, ProgType::RawTracepoint | ProgType::Tracing | ProgType::StructOps | ProgType::Syscall)
     }
 }
 
@@ -55,7 +72,8 @@ pub struct Load<'a> {
     pub insns: &'a [Insn],
     /// The maps that instructions name by index (`BPF_PSEUDO_MAP_IDX`).
     pub maps: &'a [&'a crate::Map],
-    /// Of struct_ops: the type's id and which of its functions this is.
+    /// Of struct_ops: the type's id and which of its functions this is. Of tracing: the traced function's id and how
+    /// (`enum bpf_attach_type`).
     pub member: Option<(u32, u32)>,
     /// Whether it may sleep. Programs of type syscall always do.
     pub sleepable: bool,
@@ -184,8 +202,7 @@ const PACKET: [u8; 64] = {
 };
 
 impl Prog {
-    /// Runs it `repeat` times on made-up input (a packet, or arguments of zero); types that know no repetition
-    /// run once for 0 or 1.
+    /// Runs it `repeat` times on made-up input (a packet, or arguments of zero); once for 0 or 1.
     ///
     /// # Errors
     /// What the kernel answers.
@@ -196,7 +213,7 @@ impl Prog {
         let args = [state.as_mut_ptr().expose_provenance() as u64];
         let mut attr = TestAttr { prog_fd: self.fd.as_raw_fd() as u32, repeat, ..TestAttr::default() };
         match self.prog_type {
-            ProgType::SocketFilter | ProgType::SchedCls | ProgType::CgroupSkb => {
+            packets if packets.is_of_packets() => {
                 attr.data_size_in = packet.len() as u32;
                 attr.data_in = packet.as_mut_ptr().expose_provenance() as u64;
             }
@@ -204,7 +221,9 @@ impl Prog {
                 attr.ctx_size_in = size_of_val(&args) as u32;
                 attr.ctx_in = args.as_ptr().expose_provenance() as u64;
             }
-            ProgType::RawTracepoint | ProgType::Syscall => attr.repeat = 0,
+            // They take no number, not even 1.
+            _ if repeat == 1 => attr.repeat = 0,
+            _ => {}
         }
         let call = || format!("{} {}", Cmd::ProgTestRun.name(), self.prog_type.name());
         // SAFETY: packet, arguments and state are read and written within their sizes.

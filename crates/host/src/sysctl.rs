@@ -88,12 +88,12 @@ impl Guard {
         Ok(Guard { file, before, guardian, _lock: lock })
     }
 
-    /// Writes `text` in one call.
+    /// Writes `text` in one call; returns how many bytes were taken.
     ///
     /// # Errors
     /// `EINVAL` for what the kernel does not take.
-    pub fn write(&self, text: &[u8]) -> Result<(), Errno> {
-        self.file.write_at(text, 0).map(|_| ()).map_err(Errno::from)
+    pub fn write(&self, text: &[u8]) -> Result<usize, Errno> {
+        self.file.write_at(text, 0).map_err(Errno::from)
     }
 
     /// What it read before.

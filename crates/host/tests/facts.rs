@@ -78,30 +78,35 @@ fn sysctl_texts() {
     for &text in refused {
         for (before, reads) in [(false, OFF), (true, ON)] {
             let Some(answer) = asked(SINCE, write(before, text)) else { return };
-            let expected = Written { errno: EINVAL, reads: reads.into() };
+            let expected = Written { taken: Err(Errno::EINVAL), reads: reads.into() };
             assert_eq!(answer, expected, "{:?}", String::from_utf8_lossy(text));
         }
     }
-    let accepted: &[(&[u8], &str)] = &[
-        (b"1", ON),
-        (b"1\n", ON),
-        (b"01", ON),
-        (b"0x1", ON),
-        (b" 1", ON),
-        (b"1 ", ON),
-        (b"1 1", ON),
-        (b"0", OFF),
-        (b"-0", OFF),
-        (b"0 1", OFF),
+    let accepted: &[(&[u8], &str, usize)] = &[
+        (b"1", ON, 1),
+        (b"1\n", ON, 2),
+        (b"01", ON, 2),
+        (b"0x1", ON, 3),
+        (b" 1", ON, 2),
+        (b"1 ", ON, 2),
+        (b"1 1", ON, 2),
+        (b"0", OFF, 1),
+        (b"-0", OFF, 2),
+        (b"0 1", OFF, 2),
     ];
-    for &(text, reads) in accepted {
+    for &(text, reads, len) in accepted {
         // From the other value, so that nothing done does not pass.
         let Some(answer) = asked(SINCE, write(reads == OFF, text)) else { return };
-        assert_eq!(answer, Written { errno: OK, reads: reads.into() }, "{:?}", String::from_utf8_lossy(text));
+        assert_eq!(
+            answer,
+            Written { taken: Ok(len), reads: reads.into() },
+            "{:?}",
+            String::from_utf8_lossy(text)
+        );
     }
     for (before, reads) in [(false, OFF), (true, ON)] {
         let Some(answer) = asked(SINCE, write(before, b"")) else { return };
-        assert_eq!(answer, Written { errno: OK, reads: reads.into() }, "empty: no change");
+        assert_eq!(answer, Written { taken: Ok(0), reads: reads.into() }, "empty: no change");
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::quiet;
 use crate::caller::{self, Rights};
+use crate::errno::Errno;
 use crate::error::{CannotAsk, Error};
 use crate::info::{self, FdInfo, ProgInfo, Stats, stats};
 use crate::probe::minimal;
@@ -17,11 +18,10 @@ use crate::stats::StatsFd;
 pub fn survival(prog_type: ProgType, repeat: u32, phases: &[bool]) -> Result<Vec<Stats>, CannotAsk> {
     let _lock = quiet()?;
     let program = minimal(prog_type)?;
-    let repeats = matches!(prog_type, ProgType::SocketFilter | ProgType::SchedCls | ProgType::CgroupSkb);
     let mut after = Vec::new();
     for &on in phases {
         let held = if on { Some(StatsFd::enable()?) } else { None };
-        if repeats {
+        if prog_type.is_of_packets() {
             program.test_run(repeat)?;
         } else {
             for _ in 0..repeat {
@@ -32,6 +32,20 @@ pub fn survival(prog_type: ProgType, repeat: u32, phases: &[bool]) -> Result<Vec
         after.push(stats(&program)?);
     }
     Ok(after)
+}
+
+/// How many runs a test run of `repeat` counts; the errno, where it is refused.
+///
+/// # Errors
+/// [`CannotAsk`].
+pub fn repeated(prog_type: ProgType, repeat: u32) -> Result<Result<u64, Errno>, CannotAsk> {
+    let _lock = quiet()?;
+    let program = minimal(prog_type)?;
+    let _on = StatsFd::enable()?;
+    if let Err(e) = program.test_run(repeat) {
+        return Ok(Err(e.errno));
+    }
+    Ok(Ok(stats(&program)?.run_cnt))
 }
 
 /// What two ways to read a program's statistics gave, and who else could read them.

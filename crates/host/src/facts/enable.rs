@@ -1,11 +1,12 @@
 //! What `BPF_ENABLE_STATS` answers to attributes, right and wrong. Mirrors `__sys_bpf`,
 //! `bpf_check_uarg_tail_zero` and `bpf_enable_stats`, kernel/bpf/syscall.c.
 
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use super::quiet;
 use crate::caller::{self, Rights};
-use crate::error::CannotAsk;
+use crate::error::{CannotAsk, Error};
+use crate::stats::StatsFd;
 use crate::sys::{Cmd, bpf_at};
 
 /// An attribute for the command.
@@ -50,4 +51,31 @@ pub fn enable_errno(attr: Attr<'_>, size: u32, rights: Rights) -> Result<i32, Ca
             Err(errno) => errno.0,
         }
     })
+}
+
+/// What the command's descriptor is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    /// The file's name, as /proc shows it.
+    pub name: String,
+    /// Whether it is closed by exec.
+    pub close_on_exec: bool,
+}
+
+/// Opens a descriptor and looks at it.
+///
+/// # Errors
+/// [`CannotAsk`].
+pub fn descriptor() -> Result<Descriptor, CannotAsk> {
+    let _lock = quiet()?;
+    let file = StatsFd::enable()?;
+    let fd = file.as_fd().as_raw_fd();
+    let path = format!("/proc/thread-self/fd/{fd}");
+    let name = std::fs::read_link(&path).map_err(|e| Error::new(format!("readlink {path}"), e.into()))?;
+    // SAFETY: no pointers.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFD) };
+    if flags < 0 {
+        return Err(Error::last("fcntl").into());
+    }
+    Ok(Descriptor { name: name.display().to_string(), close_on_exec: flags & libc::FD_CLOEXEC != 0 })
 }

@@ -11,6 +11,7 @@ pub mod misses;
 pub mod sysctl_text;
 pub mod toggle;
 pub mod torn;
+pub mod traced;
 
 use crate::error::{CannotAsk, Error};
 use crate::info::stats;

@@ -13,8 +13,8 @@ use crate::sysctl::{self, Guard};
 /// What came of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// The errno; 0 if it was accepted.
-    pub errno: i32,
+    /// How many bytes were taken, or the errno.
+    pub taken: Result<usize, Errno>,
     /// What the sysctl reads afterwards.
     pub reads: String,
 }
@@ -26,8 +26,8 @@ pub struct Written {
 pub fn write(before: bool, text: &[u8]) -> Result<Written, CannotAsk> {
     let guard = Guard::new(quiet()?)?;
     guard.write(if before { b"1" } else { b"0" }).map_err(|e| CannotAsk(format!("write the sysctl: {e}")))?;
-    let errno = guard.write(text).err().map_or(0, |e| e.0);
-    Ok(Written { errno, reads: sysctl::read()? })
+    let taken = guard.write(text);
+    Ok(Written { taken, reads: sysctl::read()? })
 }
 
 /// The errno of opening the sysctl for writing, and of writing `text`, with these rights; 0 if accepted. Under a
