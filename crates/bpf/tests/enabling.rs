@@ -107,6 +107,18 @@ fn any_size_of_argument_is_taken_and_what_is_missing_is_zero() {
 }
 
 #[test]
+fn a_child_has_its_parents_files() {
+    let m = machine();
+    let mut p = Process::new(&m, Cred::ROOT);
+    let fd = enable(&mut p, &RUN_TIME).unwrap();
+    let child = p.fork();
+    p.files.close(fd).unwrap();
+    assert_eq!((count(&m), child.files.count()), (1, 1), "one file, and the child has it");
+    drop(child);
+    assert_eq!(count(&m), 0);
+}
+
+#[test]
 fn without_a_free_descriptor_nothing_is_counted() {
     let m = machine();
     let mut p = Process::new(&m, Cred::ROOT);
@@ -246,9 +258,11 @@ fn the_sysctl_takes_and_refuses_these_strings() {
 #[test]
 fn the_sysctl_asks_for_the_right_before_it_reads() {
     let m = machine();
-    let user = Process::new(&m, Cred::user(1000).with(Cap::Bpf));
+    let user = Process::new(&m, Cred::user(1000).with(Cap::SysAdmin));
+    let root = Process::new(&m, Cred::user(0).with(Cap::Bpf));
     for bytes in [&b"1"[..], b"0", b"", b"abc"] {
-        assert_eq!(user.write_bpf_stats_enabled(bytes), Err(Errno::EPERM));
+        assert_eq!(user.write_bpf_stats_enabled(bytes), Err(Errno::EACCES), "the file is root's");
+        assert_eq!(root.write_bpf_stats_enabled(bytes), Err(Errno::EPERM), "who lacks the right");
     }
     assert_eq!((count(&m), user.read_bpf_stats_enabled()), (0, b"0\n".to_vec()), "reading is for all");
 }

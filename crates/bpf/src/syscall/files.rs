@@ -24,6 +24,14 @@ impl<F> Default for Files<F> {
     }
 }
 
+/// What a forked process has: the same files. Kernel: `dup_fd`.
+impl<F> Clone for Files<F> {
+    fn clone(&self) -> Self {
+        let slot = |d: &Descriptor<F>| Descriptor { file: d.file.clone(), close_on_exec: d.close_on_exec };
+        Self(self.0.iter().map(|d| d.as_ref().map(slot)).collect())
+    }
+}
+
 impl<F> Files<F> {
     /// The lowest free number. Kernel: `get_unused_fd_flags`.
     ///

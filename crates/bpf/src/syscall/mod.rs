@@ -57,6 +57,12 @@ impl<'m, K: Kconfig> Process<'m, K> {
         Self { machine, cred, mem: UserMem::default(), files: Files::default() }
     }
 
+    /// A child with the same memory and the same files. Kernel: `copy_process`.
+    pub fn fork(&self) -> Self {
+        let Self { machine, cred, mem, files } = self;
+        Self { machine, cred: *cred, mem: mem.clone(), files: files.clone() }
+    }
+
     /// bpf(2): the command, the address of its argument, and the argument's size in bytes. Kernel: `__sys_bpf`.
     ///
     /// Context: task; may sleep.
@@ -93,11 +99,15 @@ impl<'m, K: Kconfig> Process<'m, K> {
         }
     }
 
-    /// Writes the file /proc/sys/kernel/bpf_stats_enabled from its start.
+    /// Opens the file /proc/sys/kernel/bpf_stats_enabled and writes it from its start.
     ///
     /// # Errors
-    /// As [`stats::write_bpf_stats_enabled`].
+    /// `EACCES` for all users but root, whatever their rights: the file's mode is 0644 (`test_perm`,
+    /// fs/proc/proc_sysctl.c). Then as [`stats::write_bpf_stats_enabled`].
     pub fn write_bpf_stats_enabled(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        if self.cred.uid != 0 {
+            return Err(Errno::EACCES);
+        }
         stats::write_bpf_stats_enabled(self.machine, self.cred, bytes, 0)
     }
 

@@ -22,6 +22,9 @@ fn lock(mutex: &Mutex<i32>) -> MutexGuard<'_, i32> {
 pub struct StatsFile<'m, K: Kconfig>(&'m Machine<K>);
 
 impl<'m, K: Kconfig> StatsFile<'m, K> {
+    /// What /proc shows as the name of its descriptors.
+    pub const NAME: &'static str = "anon_inode:bpf-stats";
+
     /// Counts one more; `open` makes the descriptor of it. Kernel: `bpf_enable_runtime_stats`.
     ///
     /// # Errors
