@@ -162,6 +162,11 @@ impl Host {
         Host { uname, release, privileged: caller::is_privileged(), answers }
     }
 
+    /// The running kernel's release as uname(2) gives it.
+    pub fn uname() -> String {
+        Release::running().0
+    }
+
     /// The running kernel's release, without trying anything.
     pub fn release() -> Release {
         Release::running().1

@@ -49,7 +49,7 @@ fn every_question_says_why_not() {
             toggle(&[Step::Open]).map(drop),
             flip_during_run(Path::ProgRun, &[true, false]).map(drop),
             recursion(false, 1).map(drop),
-            samples(1).map(drop),
+            samples(1, |_| false).map(drop),
             survival(ProgType::RawTracepoint, 1, &[true]).map(drop),
             readings(1).map(drop),
         ]

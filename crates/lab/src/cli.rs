@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Seed(SeedArgs),
     /// Run programs and print their counters as bpftool does: the built-in ones, or one of yours
     Run(RunArgs),
+    /// Ask the same questions of the simulation and of the running kernel, and see where they differ
+    Oracle(OracleArgs),
     /// Run one program once, and print r0: the program as hex on stdin, 8 bytes an instruction
     Exec(ExecArgs),
     /// Print a program's instructions, as bpftool does
@@ -112,6 +114,16 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) source: SourceArgs,
     /// Print as JSON, with bpftool's field names
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct OracleArgs {
+    /// Only facts with this in their family's or their own name
+    #[arg(value_name = "FILTER")]
+    pub(crate) filter: Option<String>,
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -5,6 +5,7 @@
 mod cli;
 mod exec;
 mod machines;
+mod oracle;
 mod out;
 mod programs;
 mod run;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         cli::Command::Seed(args) => seed::main(&args),
         cli::Command::Run(args) => run::main(&args),
+        cli::Command::Oracle(args) => oracle::main(&args),
         cli::Command::Exec(args) => exec::exec(&args),
         cli::Command::Dump(args) => exec::dump(&args),
     };

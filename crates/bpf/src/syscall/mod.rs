@@ -40,6 +40,15 @@ pub enum File<'m, K: Kconfig> {
     Stats(StatsFile<'m, K>),
 }
 
+impl<K: Kconfig> File<'_, K> {
+    /// What /proc shows as the name of its descriptors.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Stats(_) => StatsFile::<K>::NAME,
+        }
+    }
+}
+
 /// A process: who it is, its memory, its descriptors. All of them are closed when it is dropped.
 pub struct Process<'m, K: Kconfig> {
     machine: &'m Machine<K>,

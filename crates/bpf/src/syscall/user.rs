@@ -24,11 +24,14 @@ impl UserMem {
         Ok(from as usize..to as usize)
     }
 
-    /// The bytes at `addr`. Kernel: `copy_from_user`.
+    /// The bytes at `addr`; none are read from anywhere. Kernel: `copy_from_user`.
     ///
     /// # Errors
     /// `EFAULT` if not all of them are mapped.
     pub fn read(&self, addr: u64, len: u64) -> Result<&[u8], Errno> {
+        if len == 0 {
+            return Ok(&[]);
+        }
         self.range(addr, len).map(|r| &self.0[r])
     }
 

@@ -6,7 +6,7 @@ use std::thread;
 
 use super::quiet;
 use crate::error::{CannotAsk, Error};
-use crate::info::stats;
+use crate::info::{Stats, stats};
 use crate::probe::minimal;
 use crate::prog::ProgType;
 use crate::stats::StatsFd;
@@ -26,11 +26,11 @@ pub struct Samples {
     pub backwards: u64,
 }
 
-/// Takes `samples` of a program's statistics while another thread runs it all the time.
+/// Takes samples of a program's statistics while another thread runs it all the time: until `enough`, `most` at most.
 ///
 /// # Errors
 /// [`CannotAsk`].
-pub fn samples(samples: u64) -> Result<Samples, CannotAsk> {
+pub fn samples(most: u64, enough: impl Fn(&Samples) -> bool) -> Result<Samples, CannotAsk> {
     let _lock = quiet()?;
     let program = minimal(ProgType::SocketFilter)?;
     let _on = StatsFd::enable()?;
@@ -43,18 +43,26 @@ pub fn samples(samples: u64) -> Result<Samples, CannotAsk> {
             }
             Ok(())
         });
-        let seen = sample(program, samples);
+        let seen = tell(most, enough, || stats(program));
         drop(stop);
         runner.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).and(seen)
     });
     Ok(seen?)
 }
 
-fn sample(program: &crate::Prog, samples: u64) -> Result<Samples, Error> {
+/// What `read` shows from one call to the next.
+///
+/// # Errors
+/// Those of `read`.
+pub fn tell<E>(
+    most: u64,
+    enough: impl Fn(&Samples) -> bool,
+    mut read: impl FnMut() -> Result<Stats, E>,
+) -> Result<Samples, E> {
     let mut seen = Samples::default();
-    let mut last = stats(program)?;
-    while seen.taken < samples {
-        let now = stats(program)?;
+    let mut last = read()?;
+    while seen.taken < most && !enough(&seen) {
+        let now = read()?;
         seen.taken += 1;
         if now.run_cnt < last.run_cnt || now.run_time_ns < last.run_time_ns {
             seen.backwards += 1;
