@@ -4,6 +4,7 @@
 //! asked with fewer rights on a thread that ends afterwards, and nobody else notices.
 
 use std::thread;
+use std::time::Duration;
 
 use crate::errno::Errno;
 use crate::error::CannotAsk;
@@ -61,6 +62,15 @@ pub fn is_privileged() -> bool {
 pub fn euid() -> u32 {
     // SAFETY: no arguments, cannot fail.
     unsafe { libc::geteuid() }
+}
+
+/// The time that this thread has had a CPU, so that what a call costs can be told from waiting for others.
+pub fn cpu_time() -> Duration {
+    // SAFETY: all zero is a value of it.
+    let mut time: libc::timespec = unsafe { std::mem::zeroed() };
+    // SAFETY: room for the answer; the clock exists everywhere, so it cannot fail.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Which rights to ask with.

@@ -16,6 +16,8 @@ pub enum MapType {
     PercpuHash = 5,
     /// `BPF_MAP_TYPE_PERCPU_ARRAY`
     PercpuArray = 6,
+    /// `BPF_MAP_TYPE_RINGBUF`: no keys, and of the values only how many bytes there are.
+    Ringbuf = 27,
 }
 
 /// A map; it goes with this handle and the programs that use it.
@@ -73,7 +75,7 @@ impl Map {
         let fd = unsafe { bpf_fd(Cmd::MapCreate, &mut attr) }.map_err(refused(Cmd::MapCreate))?;
         let value_size = value_size as usize;
         let syscall_value_size = match map_type {
-            MapType::Hash | MapType::Array => value_size,
+            MapType::Hash | MapType::Array | MapType::Ringbuf => value_size,
             MapType::PercpuHash | MapType::PercpuArray => value_size.next_multiple_of(8) * possible_cpus()?,
         };
         Ok(Map { fd, key_size: key_size as usize, syscall_value_size })

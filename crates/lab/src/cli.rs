@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Seed(SeedArgs),
     /// Run programs and print their counters as bpftool does: the built-in ones, or one of yours
     Run(RunArgs),
+    /// Run the same program in the simulation and in the running kernel, and see what statistics cost and report
+    Compare(CompareArgs),
     /// Ask the same questions of the simulation and of the running kernel, and see where they differ
     Oracle(OracleArgs),
     /// Run one program once, and print r0: the program as hex on stdin, 8 bytes an instruction
@@ -114,6 +116,24 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) source: SourceArgs,
     /// Print as JSON, with bpftool's field names
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct CompareArgs {
+    /// How long to measure
+    #[arg(long, value_name = "S", default_value_t = 3.0, value_parser = seconds, allow_negative_numbers = true)]
+    pub(crate) seconds: f64,
+    /// The simulation's clock
+    #[arg(long, value_enum, default_value_t = Clock::Ordered)]
+    pub(crate) clock: Clock,
+    /// Word size of the simulation's statistics
+    #[arg(long, value_enum, default_value_t = Bits::B64)]
+    pub(crate) bits: Bits,
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 it failed, 2 wrong usage. Errors are one line on stderr that says what is wrong and what to do.
 
 mod cli;
+mod compare;
 mod exec;
 mod machines;
 mod oracle;
@@ -13,6 +14,7 @@ mod sample;
 mod seed;
 mod seed_virtual;
 mod source;
+mod twin;
 
 use std::process::ExitCode;
 
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         cli::Command::Seed(args) => seed::main(&args),
         cli::Command::Run(args) => run::main(&args),
+        cli::Command::Compare(args) => compare::main(&args),
         cli::Command::Oracle(args) => oracle::main(&args),
         cli::Command::Exec(args) => exec::exec(&args),
         cli::Command::Dump(args) => exec::dump(&args),
