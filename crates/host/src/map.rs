@@ -120,6 +120,21 @@ impl Map {
         Ok(())
     }
 
+    /// Takes an element away.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EINVAL` of an array.
+    ///
+    /// # Panics
+    /// If `key` has not the map's key size.
+    pub fn delete(&self, key: &[u8]) -> Result<(), Error> {
+        assert_eq!(key.len(), self.key_size, "key size");
+        let mut attr = self.elem(key, 0, 0);
+        // SAFETY: the key is read with its size.
+        unsafe { bpf(Cmd::MapDeleteElem, &mut attr) }.map_err(refused(Cmd::MapDeleteElem))?;
+        Ok(())
+    }
+
     /// The words that the first value of an array begins with.
     pub(crate) fn words<const N: usize>(&self) -> Result<[u64; N], Error> {
         let value = self.lookup(&[0; 4])?;

@@ -207,7 +207,18 @@ impl Prog {
     /// # Errors
     /// What the kernel answers.
     pub fn test_run(&self, repeat: u32) -> Result<TestRun, Error> {
-        let mut packet = PACKET;
+        self.run(&mut PACKET.clone(), repeat)
+    }
+
+    /// Runs it once on a packet, if it is of a type that runs on packets.
+    ///
+    /// # Errors
+    /// What the kernel answers; `EINVAL` for less than an Ethernet header.
+    pub fn test_run_on(&self, packet: &mut [u8]) -> Result<TestRun, Error> {
+        self.run(packet, 1)
+    }
+
+    fn run(&self, packet: &mut [u8], repeat: u32) -> Result<TestRun, Error> {
         // The state that the functions of bpf_dummy_ops take first, and room for arguments after it.
         let mut state = [0u32; 4];
         let args = [state.as_mut_ptr().expose_provenance() as u64];

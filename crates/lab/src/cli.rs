@@ -10,6 +10,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) const MAX_CPUS: u64 = 64;
 /// Most programs.
 pub(crate) const MAX_PROGRAMS: u64 = 16_384;
+/// Most generated programs.
+pub(crate) const MAX_GENERATED: u64 = 10_000_000;
 /// Longest measurement, in seconds.
 pub(crate) const MAX_SECONDS: f64 = 3600.0;
 
@@ -143,6 +145,12 @@ pub(crate) struct OracleArgs {
     /// Only facts with this in their family's or their own name
     #[arg(value_name = "FILTER")]
     pub(crate) filter: Option<String>,
+    /// Generated programs to run in both
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = up_to(MAX_GENERATED), allow_negative_numbers = true)]
+    pub(crate) programs: u64,
+    /// Seed of the first generated program, the others' follow; else one by chance, which is printed
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,6 +1,8 @@
 //! The same program bytes in both worlds: a program of the simulation, brought to the running kernel with maps like its
 //! own.
 
+use std::sync::Arc;
+
 use anyhow::{Context, Result, bail};
 use bpf::{BpfInsn, PlainEnv, Program, insn};
 use host::{Insn, Load, ProgType};
@@ -8,7 +10,7 @@ use host::{Insn, Load, ProgType};
 /// A program of the running kernel, and its maps in the order of the simulation's.
 pub(crate) struct Twin {
     pub(crate) prog: host::Prog,
-    pub(crate) maps: Vec<host::Map>,
+    _maps: Vec<host::Map>,
 }
 
 impl Twin {
@@ -17,10 +19,18 @@ impl Twin {
     /// # Errors
     /// If a map is of a kind that is not made there, or what the kernel answers.
     pub(crate) fn load(program: &Program, prog_type: ProgType, name: &str) -> Result<Self> {
-        let maps = program.maps().iter().map(|map| twin_map(map)).collect::<Result<Vec<_>>>()?;
+        let maps = twin_maps(program.maps())?;
         let prog = load_with(program.insns(), &maps, prog_type, name)?;
-        Ok(Self { prog, maps })
+        Ok(Self { prog, _maps: maps })
     }
+}
+
+/// Maps like these, in their order; arrays with the same contents.
+///
+/// # Errors
+/// As [`Twin::load`].
+pub(crate) fn twin_maps(maps: &[Arc<bpf::Map>]) -> Result<Vec<host::Map>> {
+    maps.iter().map(|map| twin_map(map)).collect()
 }
 
 /// Loads instructions that name `maps` by position.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use host::Host;
 use serde::Serialize;
 
+use super::generated::Generated;
 use crate::out;
 
 /// What came of a fact.
@@ -46,13 +47,16 @@ pub(super) struct Report {
     kernel: String,
     privileged: bool,
     pub(super) facts: Vec<Asked>,
+    /// The generated programs, if they were asked for and could be run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) generated: Option<Generated>,
     /// The reasons why facts could not be asked, in the order in which they came.
     #[serde(skip)]
     reasons: Vec<String>,
 }
 
 /// Columns of a line.
-const WIDTH: usize = 79;
+pub(super) const WIDTH: usize = 79;
 /// Columns of the words before a name, and of a name.
 const NAME: usize = 34;
 
@@ -62,6 +66,7 @@ impl Report {
             kernel: Host::uname(),
             privileged: host::caller::is_privileged(),
             facts: Vec::new(),
+            generated: None,
             reasons: Vec::new(),
         }
     }
