@@ -1,8 +1,8 @@
 //! `cargo xtask loom --mutants`: small errors of logic, made one at a time, which a model or a test must notice.
 //!
 //! The list says what is replaced by what ([`LIST`]). Each mutant is built and run in a scratch copy of the sources: the
-//! models of its crate and of those above it first, and, if they all pass, its crate's ordinary tests; the other way round where
-//! the list says so. What kills:
+//! models of its crate and of those above it first, and, if they all pass, its crate's ordinary tests; the other way
+//! round where the list says so. What kills:
 //!
 //! - of a model: a named invariant, an outcome never reached, or loom's causality violation. `LOOM_WEAKEN`, set to no site,
 //!   turns the pinned counts off: a changed count is no kill;

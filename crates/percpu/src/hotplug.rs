@@ -43,7 +43,7 @@ impl std::error::Error for HotplugError {}
 impl<K: Kconfig> Machine<K> {
     /// Whether CPU `cpu` is up. Kernel: `cpu_online`.
     pub fn cpu_online(&self, cpu: usize) -> bool {
-        // ORDERING (host): SeqCst; pairs with `cpu_down`, `cpu_up` and `bring_up`.
+        // ORDERING (host): SeqCst; pairs with `cpu_down`, `cpu_up`, `bring_up` and `drop` of `Down`.
         cpu < self.topology().possible() && self.slot(cpu).online.load(SeqCst)
     }
 
@@ -116,8 +116,8 @@ impl<'env, K: Kconfig> Smp<'_, 'env, K> {
 fn play_dead<K: Kconfig>(cpu: &Cpu<K>, dead: impl FnOnce(), wait: impl FnOnce()) {
     let id = cpu.smp_processor_id();
     let slot = cpu.machine().slot(id);
-    // ORDERING (host): SeqCst; pairs with `Bound::to`: who is bound said so before it left the CPU, or was put there
-    // while it was online.
+    // ORDERING (host): SeqCst; pairs with `Bound::to` and `drop` of `Bound`: who is bound said so before it left the
+    // CPU, or was put there while it was online.
     while slot.bound.load(SeqCst) != 0 {
         sched::leave(cpu);
         thread::yield_now();

@@ -41,13 +41,15 @@ pub(crate) struct Bound<'m>(&'m Slot);
 
 impl<'m> Bound<'m> {
     pub(crate) fn to(slot: &'m Slot) -> Self {
-        slot.bound.fetch_add(1, SeqCst); // see `play_dead`
+        // ORDERING (host): SeqCst; pairs with `play_dead`: said before its CPU can be had.
+        slot.bound.fetch_add(1, SeqCst);
         Self(slot)
     }
 }
 
 impl Drop for Bound<'_> {
     fn drop(&mut self) {
+        // ORDERING (host): SeqCst; pairs with `play_dead`: it is on the CPU again, which is so asked for once more.
         self.0.bound.fetch_sub(1, SeqCst);
     }
 }

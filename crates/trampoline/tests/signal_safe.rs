@@ -95,7 +95,8 @@ fn hot<F: Form>(raise: Raise, deed: Deed, watch: impl FnOnce(&dyn Fn()) + Send) 
                 rounds.fetch_add(1, Relaxed);
             }
         };
-        // As fast as the CPU gets on: raised faster than they are served, they would come before one and the same instruction.
+        // As fast as the CPU gets on: raised faster than they are served, they would come before one and the same
+        // instruction.
         let raiser = smp.spawn_outside("raiser", || {
             while !stop.load(Relaxed) {
                 let from = rounds.load(Relaxed);
