@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bpf::runtime::bpf_prog_load;
 use filter::{BpfCtx, BpfProg, Kconfig, ProgType, bpf_prog_get_stats, bpf_prog_run, sched_clock};
 use host::caller::cpu_time;
-use host::sysctl::Exclusive;
+use host::facts::quiet;
 use host::{CannotAsk, Host, StatsFd};
 use jump_label::StaticKey;
 use percpu::{Cpu, Machine, Smp, Topology};
@@ -162,15 +162,6 @@ impl OnMachine for Compare<'_> {
             cannot_ask,
             programs: sources.iter().zip(&measured).map(compared).collect(),
         })
-    }
-}
-
-/// The lock of the switches, with statistics off.
-fn quiet() -> Result<Exclusive, CannotAsk> {
-    let lock = Exclusive::lock()?;
-    match host::facts::stats_are_on()? {
-        false => Ok(lock),
-        true => Err(CannotAsk("statistics are on already: end what keeps them on".into())),
     }
 }
 

@@ -70,7 +70,8 @@ fn without_rights_each_fact_says_why_it_cannot_be_asked() {
 
 #[test]
 fn a_seed_is_the_same_program_again() {
-    let run = || progstats(&["oracle", "generated", "--programs", "3", "--seed", "7", "--json"]).output().unwrap();
+    let run =
+        || progstats(&["oracle", "generated", "--programs", "3", "--seed", "7", "--json"]).output().unwrap();
     let (first, second) = (run(), run());
     assert!(first.status.success(), "{}", String::from_utf8_lossy(&first.stderr));
     assert_eq!(String::from_utf8_lossy(&first.stdout), String::from_utf8_lossy(&second.stdout));

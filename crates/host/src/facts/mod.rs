@@ -13,6 +13,9 @@ pub mod toggle;
 pub mod torn;
 pub mod traced;
 
+use std::thread;
+use std::time::Duration;
+
 use crate::error::{CannotAsk, Error};
 use crate::info::stats;
 use crate::probe::minimal;
@@ -43,12 +46,19 @@ pub fn stats_are_on() -> Result<bool, Error> {
 }
 
 /// The lock, with statistics off: what questions about the switches start from.
-fn quiet() -> Result<Exclusive, CannotAsk> {
+///
+/// A process that is killed may let the lock go before its descriptors' end has switched statistics off, which takes some
+/// 100 us; so this looks again for a while.
+///
+/// # Errors
+/// [`CannotAsk`] if they stay on: somebody keeps them on who does not know the lock.
+pub fn quiet() -> Result<Exclusive, CannotAsk> {
     let lock = Exclusive::lock()?;
-    if stats_are_on()? {
-        return Err(CannotAsk(
-            "statistics are on already: end what keeps them on, or write 0 to the sysctl".into(),
-        ));
+    for _ in 0..100 {
+        if !stats_are_on()? {
+            return Ok(lock);
+        }
+        thread::sleep(Duration::from_millis(2));
     }
-    Ok(lock)
+    Err(CannotAsk("statistics are on already: end what keeps them on, or write 0 to the sysctl".into()))
 }
