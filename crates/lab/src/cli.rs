@@ -146,7 +146,7 @@ pub(crate) struct OracleArgs {
     #[arg(value_name = "FILTER")]
     pub(crate) filter: Option<String>,
     /// Generated programs to run in both
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = up_to(MAX_GENERATED), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = up_to(MAX_GENERATED))]
     pub(crate) programs: u64,
     /// Seed of the first generated program, the others' follow; else one by chance, which is printed
     #[arg(long, value_name = "N")]

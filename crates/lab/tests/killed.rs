@@ -1,9 +1,7 @@
 //! `oracle` and `compare`, killed at many moments: statistics are off, nothing is loaded, the sysctl is as before.
 #![cfg(target_os = "linux")]
 
-mod kernel;
-
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -12,7 +10,6 @@ use host::expect::asked;
 use host::facts::{quiet, stats_are_on};
 use host::sysctl;
 use host::{CannotAsk, Release};
-use kernel::progstats;
 
 /// The tests of this file take turns: each kill wants the machine for itself.
 static TURN: Mutex<()> = Mutex::new(());
@@ -27,7 +24,8 @@ fn before() -> Option<String> {
 }
 
 fn start(args: &[&str]) -> Child {
-    progstats(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    let mut command = Command::new(env!("CARGO_BIN_EXE_progstats"));
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 /// Kills it; whether it was still at work.

@@ -15,8 +15,8 @@ pub(crate) fn progstats(args: &[&str]) -> Command {
 pub(crate) fn without_rights(mut command: Command) -> Output {
     let drop_rights = || {
         // What exec may give to root; each until there are no more.
-        // SAFETY: no pointers.
         for cap in 0.. {
+            // SAFETY: no pointers.
             if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, cap, 0, 0, 0) } < 0 {
                 match io::Error::last_os_error().raw_os_error() {
                     // Not ours to drop: then we have none either.
