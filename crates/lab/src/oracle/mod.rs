@@ -9,7 +9,6 @@ mod expected;
 mod flip;
 mod generated;
 mod misses;
-mod readings;
 mod report;
 mod sim;
 mod sysctl;
@@ -67,7 +66,6 @@ fn facts() -> Vec<Fact> {
         counting::facts(),
         misses::facts(),
         traced::facts(),
-        readings::facts(),
         torn::facts(),
     ]
     .into_iter()
