@@ -94,27 +94,20 @@ fn either<F: stats::Form>(patched: bool, order: Order) -> Result<Outcome> {
 }
 
 fn report(name: &str, o: &Outcome) -> String {
-    let mut text = format!(
-        "\n{name}\n  runs        {} counted, {} while off, {} misses\n  on top      {} interrupts, {} NMIs, {} softirqs\n  \
-         tasks       {} switches, {} moves; {} CPUs taken down\n  key         {} flips\n  programs    {} loaded and freed, {} \
-         refused for memory\n  reads       {}, {} out of step\n",
-        o.updates,
-        o.uncounted,
-        o.misses,
-        o.interrupts,
-        o.nmis,
-        o.softirqs,
-        o.switches,
-        o.moves,
-        o.downs,
-        o.flips,
-        o.loads,
-        o.enomem,
-        o.reads,
-        o.out_of_step,
-    );
+    let lines = [
+        ("runs", format!("{} counted, {} while off, {} misses", o.updates, o.uncounted, o.misses)),
+        ("on top", format!("{} interrupts, {} NMIs, {} softirqs", o.interrupts, o.nmis, o.softirqs)),
+        ("tasks", format!("{} switches, {} moves; {} CPUs taken down", o.switches, o.moves, o.downs)),
+        ("key", format!("{} flips", o.flips)),
+        ("programs", format!("{} loaded and freed, {} refused for memory", o.loads, o.enomem)),
+        ("reads", format!("{}, {} out of step", o.reads, o.out_of_step)),
+    ];
+    let mut text = format!("\n{name}\n");
+    for (what, line) in lines {
+        text += &format!("  {what:<11} {line}\n");
+    }
     for broken in &o.broken {
-        text += &format!("  BROKEN      {broken}\n");
+        text += &format!("  {:<11} {broken}\n", "BROKEN");
     }
     text
 }

@@ -79,7 +79,7 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Puts the path under fire, everything at once, and checks that no count is lost: `cargo xtask torture --help` says how.
+    /// Puts the path under fire, everything at once, and checks that no count is lost: `torture --help` says how.
     #[command(disable_help_flag = true)]
     Torture {
         /// What the harness gets.
