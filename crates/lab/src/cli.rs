@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Seed(SeedArgs),
     /// Run programs and print their counters as bpftool does: the built-in ones, or one of yours
     Run(RunArgs),
+    /// See each bug of this path happen, and see it gone: list the scenarios, run them
+    Scenario(crate::scenario::ScenarioArgs),
     /// Run one program once, and print r0: the program as hex on stdin, 8 bytes an instruction
     Exec(ExecArgs),
     /// Print a program's instructions, as bpftool does

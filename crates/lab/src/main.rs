@@ -9,6 +9,7 @@ mod out;
 mod programs;
 mod run;
 mod sample;
+mod scenario;
 mod seed;
 mod seed_virtual;
 mod source;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
     let done = match cli.command {
         cli::Command::Seed(args) => seed::main(&args),
         cli::Command::Run(args) => run::main(&args),
+        cli::Command::Scenario(args) => scenario::main(&args),
         cli::Command::Exec(args) => exec::exec(&args),
         cli::Command::Dump(args) => exec::dump(&args),
     };

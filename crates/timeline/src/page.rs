@@ -4,8 +4,10 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::{Row, Timeline, What, number};
 
-const STYLE: &str = include_str!("page.css");
-const SCRIPT: &str = include_str!("page.js");
+/// The style of [`Timeline::section`].
+pub const STYLE: &str = include_str!("page.css");
+/// What lets keys step through each [`Timeline::section`] of a page.
+pub const SCRIPT: &str = include_str!("page.js");
 
 impl Timeline {
     /// As an HTML page.
@@ -57,7 +59,7 @@ impl Timeline {
                         dl.memory {}
                     }
                 }
-                p.verdict role="status" { (self.verdict) }
+                p.verdict.holds[self.holds] role="status" { (self.verdict) }
             }
         }
     }

@@ -73,7 +73,11 @@ impl Timeline {
     }
 
     fn ending(&self, width: usize, colour: bool) -> String {
-        let (on, off) = if colour { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+        let (on, off) = match (colour, self.holds) {
+            (false, _) => ("", ""),
+            (true, false) => ("\x1b[1;31m", "\x1b[0m"),
+            (true, true) => ("\x1b[1;32m", "\x1b[0m"),
+        };
         let mut out = String::from("\n");
         for line in textwrap::wrap(&self.verdict, width.max(20)) {
             let _ = writeln!(out, "{on}{line}{off}");
