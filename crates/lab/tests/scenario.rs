@@ -6,11 +6,32 @@ use serde_json::Value;
 
 /// Those that must be there.
 const NAMED: &[&str] = &[
+    "add-truncates-on-32-bit",
     "clock-returning-0",
+    "coarse-clock",
     "duration-inside-the-section",
+    "freplace-in-its-target",
+    "guard-not-preemption-safe",
+    "key-flipped-both-ways",
+    "map-update-hides-an-event",
+    "miss-without-recursion",
+    "nmi-inside-the-section",
+    "no-stats-counting-a-miss",
     "no-stats-on-detach-failure",
+    "pair-of-two-moments",
+    "plain-fields-torn",
+    "possible-or-online",
+    "reader-starved",
+    "recursion-and-misses",
+    "rt-preemption-6-0",
+    "sleeping-program",
     "stale-start-after-skip",
+    "start-here-end-there",
+    "tail-call-uncounted",
+    "two-tools-one-switch",
+    "two-writers-on-one-sync",
     "update-not-irq-safe",
+    "writer-preempted-by-its-reader",
 ];
 
 fn scenario(args: &[&str]) -> Output {

@@ -49,8 +49,8 @@ pub use mm::{AllocError, Pcpu, PerCpu, PerCpuBytes};
 pub use nmi::NmiBusy;
 pub use preempt::{
     MigrateGuard, PreemptGuard, cant_migrate, in_hardirq, in_interrupt, in_nmi, in_serving_softirq,
-    in_softirq, in_task, interrupt_context_level, is_migration_disabled, migrate_disable, migrate_enable, preempt_count,
-    preempt_disable, preempt_enable,
+    in_softirq, in_task, interrupt_context_level, is_migration_disabled, migrate_disable, migrate_enable,
+    preempt_count, preempt_disable, preempt_enable,
 };
 pub use rcu::{rcu_read_lock, rcu_read_lock_trace, rcu_read_unlock, rcu_read_unlock_trace};
 pub use smp::{CpuJoin, CpuPanic, Machine, MachineError, Smp, TaskJoin, Topology};

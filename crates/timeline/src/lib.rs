@@ -22,7 +22,7 @@ mod text;
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use page::{SCRIPT, STYLE};
+pub use page::{SCRIPT, STYLE, heading};
 use serde::{Deserialize, Serialize};
 
 /// How many lines before and after a row's own are kept of its source.
@@ -179,11 +179,13 @@ impl Timeline {
 
     /// Puts the lanes into the order of their names, CPUs and their interrupts first, "main" last.
     pub fn sort_lanes(&mut self) {
+        self.order_lanes(|name| (name == "main", !name.starts_with("cpu"), name.to_owned()));
+    }
+
+    /// Puts the lanes into the order of what `key` says of their names.
+    pub fn order_lanes<T: Ord>(&mut self, key: impl Fn(&str) -> T) {
         let mut order: Vec<usize> = (0..self.lanes.len()).collect();
-        order.sort_by_key(|&i| {
-            let name = self.lanes[i].as_str();
-            (name == "main", !name.starts_with("cpu"), name)
-        });
+        order.sort_by_key(|&i| key(&self.lanes[i]));
         let mut new = vec![0; order.len()];
         for (to, &from) in order.iter().enumerate() {
             new[from] = to;

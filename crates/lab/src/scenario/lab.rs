@@ -10,7 +10,10 @@ use filter::{
 use jump_label::StaticKey;
 use percpu::{Cpu, CpuJoin, CpuPanic, Irq, Machine, Smp, Task, TaskJoin, Topology, announce};
 use stats::Form;
+use stats::U64Stats;
+use stats::u64_stats::read_once;
 use stats::virt::Announced;
+use trampoline::invoke_bpf_prog;
 
 use super::Take;
 use super::script::{Act, Script, ScriptClock};
@@ -39,7 +42,9 @@ struct Named<G> {
 impl<F: Form, G: Fn(&Cpu<K<F>>) + Send + Sync> BpfFunc<K<F>> for Named<G> {
     fn call(&self, cpu: &Cpu<K<F>>, _: &mut BpfCtx<'_>) -> u32 {
         announce(cpu, &CALL);
-        cpu.machine().steps().say(cpu, format!("{} runs", self.name));
+        let script = cpu.machine().steps();
+        script.say(cpu, format!("{} runs", self.name));
+        script.point(cpu, CALL.name);
         (self.body)(cpu);
         0
     }
@@ -191,7 +196,25 @@ impl<'scope, 'env, F: Form> Play<'_, 'scope, 'env, F> {
     }
 }
 
-/// Runs `prog` today's way, and drops what it returned.
-pub(crate) fn run<F: Form>(cpu: &Cpu<K<F>>, prog: &BpfProg<K<F>>) {
-    bpf_prog_run(cpu, prog, &mut BpfCtx::default());
+/// So many runs, in words.
+pub(crate) fn runs(n: u64) -> String {
+    format!("{n} run{}", if n == 1 { "" } else { "s" })
+}
+
+/// Runs `prog` today's way.
+pub(crate) fn run<F: Form>(cpu: &Cpu<K<F>>, prog: &BpfProg<K<F>>) -> u32 {
+    bpf_prog_run(cpu, prog, &mut BpfCtx::default())
+}
+
+/// Calls `prog` through a trampoline, today's way; `None` if it was skipped.
+pub(crate) fn invoke<F: Form>(task: &Task<K<F>>, prog: &BpfProg<K<F>>) -> Option<u32> {
+    invoke_bpf_prog(task, prog, 0, &mut BpfCtx::default())
+}
+
+/// Reads what CPU `cpu` counted of `prog` as readers do, in at most so many attempts: a reader may never succeed.
+pub(crate) fn read<F: Form>(prog: &BpfProg<K<F>>, cpu: usize, attempts: usize) -> Option<BpfProgKstats> {
+    let stats = prog.stats.as_ref()?.per_cpu_ptr(cpu);
+    let counters = || (stats.nsecs.read(), stats.cnt.read());
+    let (_, (nsecs, cnt)) = (0..attempts).find_map(|_| read_once(&stats.syncp, counters))?;
+    Some(BpfProgKstats { nsecs, cnt, misses: 0 })
 }

@@ -24,7 +24,7 @@ mod found {
 
 /// What the files of scenarios need.
 pub(crate) mod prelude {
-    pub(crate) use super::lab::{Bits32, K, Lab, count};
+    pub(crate) use super::lab::{Bits32, K, Lab, count, invoke, read, run, runs};
     pub(crate) use super::script::Act;
     pub(crate) use super::{Change, Scenario, Side, Take, recorded};
     pub(crate) use filter::{BpfCtx, BpfProg, ProgType, bpf_prog_run};
@@ -81,6 +81,13 @@ impl Change {
             (Self::Commit(id), None) => format!("{id}, which KERNEL.toml does not list"),
         }
     }
+}
+
+/// All of them: bugs of the kernel first, by release, then rules.
+fn all() -> Vec<(&'static str, &'static Scenario)> {
+    let mut all = found::SCENARIOS.to_vec();
+    all.sort_by_key(|(name, s)| (s.change.commit().is_none(), s.change.release(), *name));
+    all
 }
 
 /// One form, and how to stage it.
@@ -199,14 +206,14 @@ struct PlayArgs {
 /// Entry point.
 pub(crate) fn main(args: &ScenarioArgs) -> Result<()> {
     match &args.command {
-        Command::List { json } => out::print(&show::list(found::SCENARIOS, *json)?),
+        Command::List { json } => out::print(&show::list(&all(), *json)?),
         Command::Run(args) => play(args),
     }
 }
 
 fn play(args: &PlayArgs) -> Result<()> {
     let chosen = match args.all {
-        true => found::SCENARIOS.to_vec(),
+        true => all(),
         false => args.names.iter().map(|name| find(name)).collect::<Result<_>>()?,
     };
     // A form that follows a null pointer panics on its simulated CPU, and that is what it should do.

@@ -6,7 +6,7 @@
 //!
 //! A cue comes at the last moment before its step takes effect: before a store, after a load.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use filter::clock::SchedClock;
 use filter::virt::{CALL, CLOCK, KEY};
@@ -48,7 +48,14 @@ const LEFT_OUT: [&str; 5] = ["this_cpu_ptr", "run_ctx", "rcu_read_lock", "rcu_re
 
 /// The stage: time, turns, cues, and what happened. Clones are the same one.
 #[derive(Clone, Debug)]
-pub(crate) struct Script(Arc<Mutex<State>>);
+pub(crate) struct Script(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// The turn has changed.
+    turned: Condvar,
+}
 
 #[derive(Debug)]
 struct State {
@@ -74,6 +81,7 @@ struct Part {
     name: String,
     cpu: usize,
     begun: bool,
+    done: bool,
 }
 
 #[derive(Debug)]
@@ -101,12 +109,12 @@ impl Script {
             recording: true,
             timeline: Timeline::default(),
         };
-        Self(Arc::new(Mutex::new(state)))
+        Self(Arc::new(Shared { state: Mutex::new(state), turned: Condvar::new() }))
     }
 
     /// Never held while anything of the machine runs, so that an interrupt finds it free.
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(|e| e.into_inner())
+        self.0.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
     pub(crate) fn cost(&self, step: &'static str, ns: u64) {
@@ -139,6 +147,14 @@ impl Script {
         self.state().recording = on;
     }
 
+    /// A place of its own at which cues may come.
+    pub(crate) fn point<K: percpu::Kconfig>(&self, task: &Task<K>, name: &'static str) {
+        let cue = self.state().due(&lane(task.raw_cpu()), name);
+        if let Some(cue) = cue {
+            self.act(task.raw_cpu(), cue);
+        }
+    }
+
     /// A remark in the lane of `task`.
     pub(crate) fn say<K: percpu::Kconfig>(&self, task: &Task<K>, text: impl Into<String>) {
         let lane = lane(task.raw_cpu());
@@ -146,8 +162,13 @@ impl Script {
     }
 
     pub(crate) fn timeline(&self) -> Timeline {
-        let mut timeline = self.state().timeline.clone();
-        timeline.sort_lanes();
+        let state = self.state();
+        let mut timeline = state.timeline.clone();
+        // In the order in which they were named, each CPU's interrupts behind who was there first.
+        timeline.order_lanes(|name| {
+            let of = |p: &Part| p.name == name || name.strip_prefix(&format!("cpu{} ", p.cpu)).is_some();
+            (state.parts.iter().position(of), name.ends_with("irq"), name.ends_with("nmi"))
+        });
         timeline
     }
 
@@ -155,14 +176,13 @@ impl Script {
     pub(crate) fn takes_part(&self, name: &str, cpu: usize) -> usize {
         let mut state = self.state();
         state.timeline.lane(name);
-        state.parts.push(Part { name: name.into(), cpu, begun: false });
+        state.parts.push(Part { name: name.into(), cpu, begun: false, done: false });
         state.parts.len() - 1
     }
 
     /// All are there: the first one's turn.
     pub(crate) fn begin(&self) {
-        let mut state = self.state();
-        state.turn = Some(0);
+        self.turn(self.state(), Some(0));
     }
 
     /// Waits for its first turn; `shared`: gives its CPU to others meanwhile.
@@ -178,20 +198,40 @@ impl Script {
     /// It is done: back to who passed to it, else to the next that has not begun.
     pub(crate) fn leave(&self) {
         let mut state = self.state();
-        state.turn = match state.waiting.pop() {
-            Some(back) => Some(back),
-            None => state.parts.iter().position(|p| !p.begun),
-        };
+        let me = state.turn.expect("who leaves has the turn");
+        state.parts[me].done = true;
+        let to = state.waiting.pop().or_else(|| state.parts.iter().position(|p| !p.begun));
+        self.turn(state, to);
+    }
+
+    /// Gives the turn back to who passed it, if anybody did, and waits for the next one: when it is passed again, or others
+    /// have left.
+    pub(crate) fn stand_back<K: percpu::Kconfig>(&self, task: &Task<K>) {
+        let mut state = self.state();
+        let me = state.turn.expect("somebody has it");
+        let Some(back) = state.waiting.pop() else { return };
+        state.waiting.insert(0, me);
+        self.turn(state, Some(back));
+        self.wait(task, me, false);
     }
 
     /// Waits for its turn; `shared`: gives its CPU to others meanwhile.
     fn wait<K: percpu::Kconfig>(&self, task: &Task<K>, me: usize, shared: bool) {
-        while self.state().turn != Some(me) {
-            if shared {
+        if shared {
+            while self.state().turn != Some(me) {
                 task.raw_cpu().machine().resched(task.raw_cpu().smp_processor_id());
             }
-            std::thread::yield_now();
+        } else {
+            let not_mine = |state: &mut State| state.turn != Some(me);
+            drop(self.0.turned.wait_while(self.state(), not_mine).unwrap_or_else(|e| e.into_inner()));
         }
+    }
+
+    /// It is `to`'s turn.
+    fn turn(&self, mut state: MutexGuard<'_, State>, to: Option<usize>) {
+        state.turn = to;
+        drop(state);
+        self.0.turned.notify_all();
     }
 
     /// Whether whoever is on `cpu` has come to its turn: what a machine does to come up is no part of the play.
@@ -212,7 +252,7 @@ impl Script {
         };
         match cue.act {
             Act::Irq => {
-                say(if irqs_disabled(cpu) { "interrupt held: masked" } else { "interrupt" }.into());
+                say(if irqs_disabled(cpu) { "interrupt: held" } else { "interrupt" }.into());
                 cpu.machine().raise(here, Irq(0));
             }
             Act::Nmi => {
@@ -220,12 +260,16 @@ impl Script {
                 cpu.machine().raise_nmi(here);
             }
             Act::Turn(name) => {
-                let (me, to, shared) = {
+                let (me, to, shared, done) = {
                     let state = self.state();
                     let to = state.parts.iter().position(|p| p.name == name);
                     let to = to.unwrap_or_else(|| panic!("nobody is called {name}"));
-                    (state.turn.expect("somebody has it"), to, state.parts[to].cpu == here)
+                    let part = &state.parts[to];
+                    (state.turn.expect("somebody has it"), to, part.cpu == here, part.done)
                 };
+                if done {
+                    return;
+                }
                 if shared && !preemptible {
                     return later(&format!("{name} must wait: preemption is off"));
                 }
@@ -235,8 +279,7 @@ impl Script {
                 let mut state = self.state();
                 state.waiting.retain(|&w| w != to);
                 state.waiting.push(me);
-                state.turn = Some(to);
-                drop(state);
+                self.turn(state, Some(to));
                 self.wait(cpu, me, shared);
             }
             Act::Move(to) => {
@@ -305,8 +348,8 @@ impl Steps for Script {
         // Announced twice, before and with what was read: the cue is for the second.
         let silent = !loaded && [KEY.name, CLOCK.name, CALL.name].contains(&step);
         let source = Source { file: moment.source.file().into(), line: moment.source.line() };
-        // The parts that announce are not the path.
-        let source = Some(source).filter(|s| !s.file.ends_with("virt.rs"));
+        // What stages is not the path.
+        let source = Some(source).filter(|s| !s.file.ends_with("/virt.rs") && !s.file.contains("/scenario/"));
         let row = |state: &mut State| {
             if !silent && !LEFT_OUT.contains(&step) {
                 state.push(&lane, what(moment), source.clone());
@@ -332,8 +375,12 @@ impl Steps for Script {
 fn what(moment: &Moment<'_>) -> What {
     let object = moment.step.name.to_owned();
     match moment.access {
+        Access::Load(ns) if object == CLOCK.name => What::Note { text: format!("clock -> {ns}") },
         Access::Load(value) => What::Load { object, value, order: None, newest: None },
         Access::Store(value) => What::Store { object, value, order: None },
+        Access::Add(v) if v > u64::MAX / 2 => {
+            What::Note { text: format!("{object} -= {}", v.wrapping_neg()) }
+        }
         Access::Add(v) => What::Note { text: format!("{object} += {v}") },
         Access::None => What::Note { text: words(moment.step).into() },
     }
@@ -343,8 +390,8 @@ fn words(step: &Step) -> &'static str {
     match step.name {
         "this_cpu_inc_return" => "guard + 1",
         "this_cpu_dec" => "guard - 1",
-        "irq_save" => "masks interrupts",
-        "irq_restore" => "unmasks interrupts",
+        "irq_save" => "interrupts off",
+        "irq_restore" => "interrupts on",
         "section_begin" => "update begins",
         "migrate_disable" => "pins itself",
         "migrate_enable" => "may move again",

@@ -21,8 +21,7 @@ pub(super) fn list(all: &[(&'static str, &'static Scenario)], as_json: bool) -> 
     }
     let width = all.iter().map(|(name, _)| name.len()).max().unwrap_or(0) + 2;
     let mut t = String::new();
-    let mut group = |title: &str, mut of: Vec<&(&str, &Scenario)>| {
-        of.sort_by_key(|(name, s)| (s.change.release(), *name));
+    let mut group = |title: &str, of: Vec<&(&str, &Scenario)>| {
         let _ = writeln!(t, "{}", out::bold(title));
         for (name, s) in of {
             let release = s.change.commit().map_or("", |c| c.2);
@@ -151,9 +150,8 @@ pub(super) fn page(played: &[Played]) -> String {
 
 fn scenario(p: &Played, level: u8) -> Markup {
     let s = p.scenario;
-    let heading = |text: &str| PreEscaped(format!("<h{level}>{}</h{level}>", html! { (text) }.into_string()));
     html! {
-        (heading(s.title))
+        (timeline::heading(level, s.title))
         dl.about {
             dt { "Change" } dd { (s.change.long()) }
             dt { "Cause" } dd { (s.cause) }

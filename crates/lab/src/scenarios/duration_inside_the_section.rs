@@ -3,7 +3,7 @@
 use crate::scenario::prelude::*;
 
 pub(crate) const SCENARIO: Scenario = Scenario {
-    title: "Its own bookkeeping is in the reported time",
+    title: "The time holds its own bookkeeping",
     change: Change::Commit("ce09cbdd9888"),
     watch: "where the second clock read stands, and what lies between the two reads besides the program",
     cause: "the clock was read as the argument of the add, so after the section had begun and the count had been \

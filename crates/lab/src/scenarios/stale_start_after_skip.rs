@@ -5,7 +5,7 @@ use trampoline::{history, invoke_bpf_prog};
 use crate::scenario::prelude::*;
 
 pub(crate) const SCENARIO: Scenario = Scenario {
-    title: "A skipped program is counted all the same",
+    title: "A skipped program is counted anyway",
     change: Change::Commit("dc7d7447b56b"),
     watch: "in the interrupt: \"second\" does not run, and what is written after it was refused",
     cause: "the generated code kept the start after the branch that skips the program, so exit was given whatever the \
