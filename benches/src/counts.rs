@@ -1,8 +1,8 @@
 //! Instruction counts by callgrind: this program runs itself under valgrind, once for all variants.
 //!
 //! Callgrind collects only inside the harness' loop, and writes its totals down each time that is left. Each variant is left
-//! twice, after n and after 2n iterations; the difference, divided by n, is an iteration without its set-up. `--smc-check=all`,
-//! since a key that is flipped changes text that valgrind has translated.
+//! twice, after n and after 2n iterations; the difference, divided by n, is an iteration without its set-up.
+//! `--smc-check=all`, since a key that is flipped changes text that valgrind has translated.
 
 use std::fs;
 use std::path::Path;

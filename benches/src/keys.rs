@@ -169,7 +169,8 @@ fn membarrier() {
     assert_eq!(done, 0, "membarrier: {}", std::io::Error::last_os_error());
 }
 
-/// Does `on` and `off` on one core, so many times, each timed, while `others` threads run `run_all`: the first on another core.
+/// Does `on` and `off` on one core, so many times, each timed, while `others` threads run `run_all`: the first on
+/// another core.
 fn under_load(
     n: u64,
     on: impl Fn() + Send,

@@ -1,11 +1,13 @@
 //! What the path costs, beside its peers. `cargo xtask bench` runs it; nothing is decided by time.
 //!
 //! # Why a harness of our own
-//! What is compared here lies within a few ns, on hosts that are busy with other things, so variants must take turns in one run
+//! What is compared here lies within a few ns, on hosts that are busy with other things, so variants must take turns in
+//! one run
 //! and be compared turn by turn; and the same variants must run on simulated CPUs, on several at once, and under callgrind.
 //! - criterion and divan run each benchmark to its end and then the next: a host that gets busy in between is a difference.
 //! - tango-bench does interleave, two builds of one function at a time; not ten variants, and not threads.
-//! - gungraun (iai-callgrind) counts instructions well, of functions it calls itself in a process each; it needs a runner of its
+//! - gungraun (iai-callgrind) counts instructions well, of functions it calls itself in a process each; it needs a
+//!   runner of its
 //!   exact version installed, and could not share our variants. Callgrind by itself does what is needed ([`counts`]).
 
 mod clocks;
@@ -41,8 +43,8 @@ use crate::targets::Target;
 #[derive(Parser)]
 #[command(name = "cargo xtask bench", bin_name = "cargo xtask bench")]
 struct Cli {
-    /// Only groups whose name contains this: run, trampoline, update, readers, clocks, masks, key-test, flips, growth, in-turn,
-    /// sum.
+    /// Only groups whose name contains this: run, trampoline, update, readers, clocks, masks, key-test, flips, growth,
+    /// in-turn, sum.
     #[arg(default_value = "", hide_default_value = true)]
     filter: String,
     /// A fifth of the time, and rougher.

@@ -1,4 +1,5 @@
-//! The main results as a picture: bars of medians, a tick where the minimum is. It follows the reader's light or dark scheme.
+//! The main results as a picture: bars of medians, a tick where the minimum is. It follows the reader's light or dark
+//! scheme.
 
 use std::fmt::Write as _;
 

@@ -1,7 +1,8 @@
 //! `cargo xtask loom --mutants`: small errors of logic, made one at a time, which a model or a test must notice.
 //!
 //! The list says what is replaced by what ([`LIST`]). Each mutant is built and run in a scratch copy of the sources: the
-//! models of its crate and of those above it first, and, if they all pass, its crate's ordinary tests. What kills:
+//! models of its crate and of those above it first, and, if they all pass, its crate's ordinary tests; the other way
+//! round where the list says so. What kills:
 //!
 //! - of a model: a named invariant, an outcome never reached, or loom's causality violation. `LOOM_WEAKEN`, set to no site,
 //!   turns the pinned counts off: a changed count is no kill;
@@ -58,6 +59,9 @@ struct Mutant {
     /// The packages whose ordinary tests are run if no model notices; none: the file's own.
     #[serde(default)]
     tests: Vec<String>,
+    /// No model sees it: the tests go first, to save time.
+    #[serde(default)]
+    tests_first: bool,
     /// Waiting for ever is what this error does.
     #[serde(default)]
     may_hang: bool,
@@ -224,13 +228,17 @@ struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// The models of the mutant's crate, of those above it, and then the tests.
+    /// The models of the mutant's crate, of those above it, and the tests.
     fn of(mutant: &'a Mutant, sources: &[String]) -> Result<Self> {
         let above = tidy::above(mutant.package()?);
         let models = above.into_iter().flat_map(|package| models(package, sources));
         let tests = mutant.tests()?;
         let tests = tests.iter().flat_map(|package| tests_of(package, sources));
-        Ok(Self { mutant: Some(mutant), targets: models.chain(tests).collect() })
+        let mut targets: Vec<_> = models.chain(tests).collect();
+        if mutant.tests_first {
+            targets.sort_by_key(|(layer, ..)| *layer == Layer::Models);
+        }
+        Ok(Self { mutant: Some(mutant), targets })
     }
 
     /// All of `jobs`, without the error.
@@ -312,7 +320,7 @@ impl Scratch {
         end
     }
 
-    /// Runs models, then tests, up to the first that notices. What comes after that is not even built.
+    /// Runs the targets up to the first that notices. What comes after that is not even built.
     fn examine(&self, job: &Job<'_>) -> Result<End> {
         for (layer, package, select) in &job.targets {
             let programs = match self.build(*layer, package, select)? {

@@ -83,7 +83,7 @@ impl<'scope, 'env, K: Kconfig> Smp<'scope, 'env, K> {
         f: impl Fn(&Cpu<K>, &Hrtimer<'_, K>) -> HrtimerRestart + Send + Sync + 'env,
     ) -> Hrtimer<'scope, K> {
         let machine = self.machine();
-        assert!(cpu < machine.topology().online(), "CPU {cpu} is not online");
+        assert!(machine.cpu_online(cpu), "CPU {cpu} is not online");
         let function: Callback<'env, K> = Box::new(f);
         let node = Box::new(Node {
             cpu,

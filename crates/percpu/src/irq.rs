@@ -58,7 +58,8 @@ impl<K: Kconfig> Machine<K> {
     /// If there is no such CPU or line.
     pub fn raise(&self, cpu: usize, irq: Irq) {
         let slot = self.slot(cpu);
-        // ORDERING (host): SeqCst; pairs with `try_take`, `look`, `leave`, `serve`, `who` and `run_cpu`; rules 1 to 4
+        // ORDERING (host): SeqCst; pairs with `try_take`, `look`, `leave`, `close`, `open`, `serve`, `who` and
+        // `run_cpu`; rules 1 to 4
         // of `irq`: of "counted" and "looked", and of "came or went" and "asked who is there", one side sees the other.
         slot.pending[irq.0].fetch_add(1, SeqCst);
         slot.any_pending.store(true, SeqCst);

@@ -29,6 +29,7 @@
 
 pub mod cpu;
 mod handler;
+pub mod hotplug;
 pub mod hrtimer;
 pub mod irq;
 pub mod irqflags;
@@ -42,6 +43,7 @@ pub mod softirq;
 pub mod step;
 
 pub use cpu::{Cpu, Task};
+pub use hotplug::HotplugError;
 pub use hrtimer::{Hrtimer, HrtimerRestart};
 pub use irq::{Irq, IrqBusy, NR_IRQS};
 pub use irqflags::{IrqFlags, IrqGuard, irqs_disabled, local_irq_restore, local_irq_save};

@@ -55,8 +55,8 @@ impl<K: Kconfig> Machine<K> {
     /// If there is no such CPU.
     pub fn raise_nmi(&self, cpu: usize) {
         let slot = self.slot(cpu);
-        // ORDERING (host): SeqCst; pairs with `try_take`, `look`, `leave`, `serve_nmis` and `run_cpu`; rules 1 to 4 of
-        // `irq`.
+        // ORDERING (host): SeqCst; pairs with `try_take`, `look`, `leave`, `close`, `open`, `serve_nmis` and `run_cpu`;
+        // rules 1 to 4 of `irq`.
         slot.nmis_pending.fetch_add(1, SeqCst);
         let tid = slot.who();
         if tid != 0 {

@@ -10,10 +10,15 @@
 //! A task that is preempted inside the host's allocator still holds its lock: code that has preemption off should not
 //! allocate while other tasks do.
 
+use std::time::Duration;
+
 use sync::host::Ordering::{Relaxed, SeqCst};
 use sync::thread;
 
-use crate::cpu::Cpu;
+use crate::cpu::{Cpu, Task};
+use crate::hrtimer::{Hrtimer, HrtimerRestart};
+use crate::preempt::preempt_count;
+use crate::smp::{Slot, Smp};
 use crate::softirq::local_softirq_pending;
 use crate::{Kconfig, irq, irqs_disabled, nmi};
 
@@ -29,6 +34,42 @@ pub(crate) fn try_take<K: Kconfig>(cpu: &Cpu<K>, id: usize) -> bool {
     cpu.set_on(Some((id, slot)));
     slot.tid.store(sync::irq::self_id(), SeqCst); // rule 2 of `irq`
     true
+}
+
+/// A task that can be on one CPU only, and is not on it now: the CPU stays up for it.
+pub(crate) struct Bound<'m>(&'m Slot);
+
+impl<'m> Bound<'m> {
+    pub(crate) fn to(slot: &'m Slot) -> Self {
+        // ORDERING (host): SeqCst; pairs with `play_dead`: said before its CPU can be had.
+        slot.bound.fetch_add(1, SeqCst);
+        Self(slot)
+    }
+}
+
+impl Drop for Bound<'_> {
+    fn drop(&mut self) {
+        // ORDERING (host): SeqCst; pairs with `play_dead`: it is on the CPU again, which is so asked for once more.
+        self.0.bound.fetch_sub(1, SeqCst);
+    }
+}
+
+/// The CPU is no longer up: what is raised from here on waits. What was raised before is served.
+pub(crate) fn close<K: Kconfig>(cpu: &Cpu<K>, slot: &Slot) {
+    // ORDERING (host): SeqCst; rules 2 and 4 of `irq`, pairs with `raise` and `raise_nmi`.
+    slot.idle_tid.store(0, SeqCst);
+    slot.tid.store(0, SeqCst);
+    look(cpu);
+    cpu.set_on(None);
+}
+
+/// The CPU, whose baton the calling thread has kept, is up again.
+pub(crate) fn open<K: Kconfig>(cpu: &Cpu<K>, id: usize, slot: &Slot) {
+    cpu.set_on(Some((id, slot)));
+    // ORDERING (host): SeqCst; rules 2 and 4 of `irq`, pairs with `raise` and `raise_nmi`.
+    slot.tid.store(sync::irq::self_id(), SeqCst);
+    slot.idle_tid.store(sync::irq::self_id(), SeqCst);
+    look(cpu);
 }
 
 /// Waits for CPU `id`, goes onto it, and serves what is pending there.
@@ -91,23 +132,27 @@ pub(crate) fn preempt_check_resched<K: Kconfig>(cpu: &Cpu<K>) {
 #[inline(never)]
 pub(crate) fn schedule<K: Kconfig>(cpu: &Cpu<K>) {
     cpu.need_resched.set(0);
-    if cpu.slot().is_none() {
-        return;
-    }
+    switch(cpu, thread::yield_now);
+}
+
+/// The same, and `away` is what the thread does while it is on no CPU.
+fn switch<K: Kconfig>(cpu: &Cpu<K>, away: impl FnOnce()) {
+    let Some(slot) = cpu.slot() else { return };
     let from = cpu.smp_processor_id();
     // Masked, so that an interrupt does not start a second switch inside this one.
     cpu.irq_mask.set(1);
+    let bound = (cpu.migration_disabled.get() != 0).then(|| Bound::to(slot));
     leave(cpu);
-    thread::yield_now();
-    let may_move = cpu.migration_disabled.get() == 0;
-    let online = cpu.machine().topology().online();
-    let mut to = if may_move { roll(cpu) as usize % online } else { from };
+    away();
+    let present = cpu.machine().topology().online();
+    let mut to = if bound.is_none() { roll(cpu) as usize % present } else { from };
     while !try_take(cpu, to) {
         thread::yield_now();
-        if may_move {
-            to = (to + 1) % online;
+        if bound.is_none() {
+            to = (to + 1) % present;
         }
     }
+    drop(bound);
     cpu.switches.set(cpu.switches.get() + 1);
     if to != from {
         cpu.moves.set(cpu.moves.get() + 1);
@@ -118,6 +163,57 @@ pub(crate) fn schedule<K: Kconfig>(cpu: &Cpu<K>) {
     // A request that came meanwhile is met: we have just been switched.
     cpu.need_resched.set(0);
     cpu.slot().inspect(|slot| _ = slot.switches.fetch_add(1, Relaxed));
+}
+
+impl<K: Kconfig> Task<K> {
+    /// Sleeps until `condition` holds; others may have the CPU meanwhile. Kernel: `wait_event`.
+    ///
+    /// The condition is asked on no CPU, again and again; an event that is signalled wakes no earlier.
+    ///
+    /// Context: task, preemption and interrupts on, in no RCU section but tasks-trace; else the machine is tainted
+    /// ("sleeping function called from invalid context"), and the task waits without giving its CPU away.
+    pub fn wait_event(&self, mut condition: impl FnMut() -> bool) {
+        self.sleep(|| {
+            while !condition() {
+                thread::yield_now();
+            }
+        });
+    }
+
+    /// Sleeps for `time` of the host's, or longer. Kernel: `msleep`.
+    ///
+    /// Context: as [`Task::wait_event`].
+    pub fn msleep(&self, time: Duration) {
+        self.sleep(|| thread::sleep(time));
+    }
+
+    fn sleep(&self, away: impl FnOnce()) {
+        let cpu = self.raw_cpu();
+        // Kernel: `might_sleep`.
+        if preempt_count(self) != 0 || irqs_disabled(self) || cpu.rcu_nesting.get() != 0 {
+            cpu.machine().taint();
+            return away();
+        }
+        switch(cpu, away);
+    }
+}
+
+impl<'env, K: Kconfig> Smp<'_, 'env, K> {
+    /// From now on, tasks of the CPUs that are online have the CPU for `slice` each: then another one has its turn, if
+    /// preemption is on, or as soon as it is. Kernel: `scheduler_tick`, with every task round robin.
+    ///
+    /// # Panics
+    /// If the host has no thread for the machine's first timer.
+    pub fn start_ticks(&self, slice: Duration) {
+        let machine = self.machine();
+        for id in (0..machine.topology().online()).filter(|&id| machine.cpu_online(id)) {
+            let tick = |cpu: &Cpu<K>, _: &Hrtimer<'_, K>| {
+                cpu.need_resched.set(1);
+                HrtimerRestart::Restart
+            };
+            self.hrtimer(id, tick).start(slice);
+        }
+    }
 }
 
 /// xorshift64: where a task that may move looks first.

@@ -1,7 +1,8 @@
 //! The machine, its CPUs, and putting work on them. Kernel: include/linux/smp.h, cpumask.h, kernel/smp.c, in spirit.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, OnceLock, RwLock};
 
 use crossbeam::utils::CachePadded;
 use sync::host::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -14,7 +15,7 @@ use crate::hrtimer::Timers;
 use crate::irq::{Irq, IrqBusy, LOCAL_TIMER, NR_IRQS};
 use crate::mm::{AllocError, Pcpu, PerCpu};
 use crate::preempt::{migrate_disable, preempt_count};
-use crate::sched;
+use crate::sched::{self, Bound};
 use crate::softirq::NR_SOFTIRQS;
 
 /// Which CPUs a machine has. Kernel: `cpu_possible_mask`, `cpu_online_mask`.
@@ -81,6 +82,10 @@ pub(crate) struct Slot {
     pub(crate) tid: AtomicI32,
     /// The thread that takes interrupts when nobody is on it; 0: the CPU is not up.
     pub(crate) idle_tid: AtomicI32,
+    /// It is up: work and tasks may be put on it. Written under [`Smp`]'s hotplug lock.
+    pub(crate) online: AtomicBool,
+    /// How many tasks wait for this CPU that can be on no other.
+    pub(crate) bound: AtomicU32,
     pub(crate) any_pending: AtomicBool,
     pub(crate) pending: [AtomicU32; NR_IRQS],
     pub(crate) nmis_pending: AtomicU32,
@@ -309,12 +314,14 @@ struct Down<'m, K: Kconfig>(&'m Machine<K>);
 impl<K: Kconfig> Drop for Down<'_, K> {
     fn drop(&mut self) {
         self.0.handlers.clear();
+        // ORDERING (host): SeqCst; pairs with `cpu_online`.
+        self.0.slots.iter().for_each(|slot| slot.online.store(false, Ordering::SeqCst));
         // ORDERING (host): Release; pairs with `boot`.
         self.0.booted.store(false, Ordering::Release);
     }
 }
 
-type Job<'scope, K> = Box<dyn FnOnce(&Cpu<K>) + Send + 'scope>;
+pub(crate) type Job<'scope, K> = Box<dyn FnOnce(&Cpu<K>) + Send + 'scope>;
 
 /// A booted machine: where work is put on CPUs.
 pub struct Smp<'scope, 'env: 'scope, K: Kconfig> {
@@ -322,11 +329,15 @@ pub struct Smp<'scope, 'env: 'scope, K: Kconfig> {
     scope: Scope<'scope, 'env>,
     workers: Vec<Worker<'scope, Job<'scope, K>>>,
     timer_thread: OnceLock<Waker>,
+    /// The CPUs that were taken down, and what wakes them. Kernel: `cpu_hotplug_lock`.
+    pub(crate) hotplug: RwLock<BTreeMap<usize, Promise<()>>>,
 }
 
 impl<'scope, 'env, K: Kconfig> Smp<'scope, 'env, K> {
     fn bring_up(machine: &'env Machine<K>, scope: Scope<'scope, 'env>) -> Self {
         let worker = |id: usize| {
+            // ORDERING (host): SeqCst; pairs with `cpu_online`.
+            machine.slot(id).online.store(true, Ordering::SeqCst);
             let body = move |jobs: thread::Jobs<Job<'scope, K>>| run_cpu(machine, id, jobs);
             scope.worker(&format!("cpu{id}"), body).unwrap_or_else(|e| panic!("no thread for CPU {id}: {e}"))
         };
@@ -335,6 +346,7 @@ impl<'scope, 'env, K: Kconfig> Smp<'scope, 'env, K> {
             scope,
             workers: (0..machine.topology.online).map(worker).collect(),
             timer_thread: OnceLock::new(),
+            hotplug: RwLock::default(),
         }
     }
 
@@ -354,6 +366,7 @@ impl<'scope, 'env, K: Kconfig> Smp<'scope, 'env, K> {
     ) -> CpuJoin<'env, T, K> {
         let (promise, result) = thread::promise();
         let work = Work { f, promise };
+        let _up = self.online(id);
         self.worker(id).submit(Box::new(move |cpu| work.run(cpu)));
         CpuJoin { cpu: id, result, machine: self.machine }
     }
@@ -366,7 +379,10 @@ impl<'scope, 'env, K: Kconfig> Smp<'scope, 'env, K> {
     /// # Panics
     /// If CPU `id` is not online.
     pub fn run<T: Send>(&self, id: usize, f: impl FnOnce(&Cpu<K>) -> T + Send) -> Result<T, CpuPanic> {
-        self.submit_borrowed(id, f).join()
+        let up = self.online(id);
+        let work = self.submit_borrowed(id, f);
+        drop(up);
+        work.join()
     }
 
     /// Runs `f` on each online CPU at once and waits for all. Kernel: `on_each_cpu`.
@@ -375,8 +391,11 @@ impl<'scope, 'env, K: Kconfig> Smp<'scope, 'env, K> {
     /// With the CPU's number, if it panicked on one: after all are done.
     pub fn on_each_cpu<T: Send>(&self, f: impl Fn(&Cpu<K>) -> T + Sync) -> Vec<T> {
         let f = &f;
-        let joins: Vec<_> =
-            (0..self.workers.len()).map(|id| self.submit_borrowed(id, move |cpu| f(cpu))).collect();
+        let joins: Vec<_> = {
+            let _no_changes = self.hotplug.read().unwrap_or_else(|e| e.into_inner());
+            let online = (0..self.workers.len()).filter(|&id| self.machine.cpu_online(id));
+            online.map(|id| self.submit_borrowed(id, move |cpu| f(cpu))).collect()
+        };
         let results: Vec<_> = joins.into_iter().map(CpuJoin::join).collect();
         results.into_iter().map(|r| r.unwrap_or_else(|panic| panic!("{panic}"))).collect()
     }
@@ -407,10 +426,13 @@ impl<'scope, 'env, K: Kconfig> Smp<'scope, 'env, K> {
         cpu: usize,
         f: impl FnOnce(&Task<K>) -> T + Send + 'scope,
     ) -> TaskJoin<'scope, T> {
-        assert!(cpu < self.workers.len(), "CPU {cpu} is not online");
         let machine = self.machine;
+        let bound = {
+            let _up = self.online(cpu);
+            Bound::to(machine.slot(cpu))
+        };
         let comm = name.to_owned();
-        let body = move || run_task(machine, cpu, &comm, f);
+        let body = move || run_task(machine, cpu, bound, &comm, f);
         let join = self.scope.spawn(name, body).unwrap_or_else(|e| panic!("no thread for task {name}: {e}"));
         TaskJoin { join }
     }
@@ -455,8 +477,15 @@ impl<'scope, 'env, K: Kconfig> Smp<'scope, 'env, K> {
         self.timer_thread.get_or_init(start).clone()
     }
 
-    fn worker(&self, id: usize) -> &Worker<'scope, Job<'scope, K>> {
-        self.workers.get(id).unwrap_or_else(|| panic!("CPU {id} is not online"))
+    pub(crate) fn worker(&self, id: usize) -> &Worker<'scope, Job<'scope, K>> {
+        &self.workers[id]
+    }
+
+    /// CPU `id` is up, and stays while this is held. Kernel: `cpus_read_lock`.
+    fn online(&self, id: usize) -> impl Sized {
+        let up = self.hotplug.read().unwrap_or_else(|e| e.into_inner());
+        assert!(self.machine.cpu_online(id), "CPU {id} is not online");
+        up
     }
 }
 
@@ -526,6 +555,7 @@ fn run_cpu<'scope, K: Kconfig>(machine: &Machine<K>, id: usize, jobs: impl Itera
 fn run_task<K: Kconfig, T>(
     machine: &Machine<K>,
     id: usize,
+    bound: Bound<'_>,
     name: &str,
     f: impl FnOnce(&Task<K>) -> T,
 ) -> Result<T, CpuPanic> {
@@ -533,6 +563,7 @@ fn run_task<K: Kconfig, T>(
     let cpu = Cpu::new(machine, None, name);
     let _attached = cpu.attach();
     sched::take(&cpu, id);
+    drop(bound);
     let result = thread::catch(|| f(&cpu)).map_err(|payload| CpuPanic::new(cpu.smp_processor_id(), &payload));
     // No switch on the way out.
     cpu.preempt_count.set(1);

@@ -21,7 +21,7 @@ use filter::{BpfCtx, BpfProg};
 use models::{K, Knows, Ticks, counted_exactly, machine, nothing, read_and_check};
 use percpu::{Cpu, Task, migrate_disable, migrate_enable};
 use stats::Bits32;
-use sync::model::{Model, interrupt_at, invariant, points_made, reach};
+use sync::model::{Model, interrupt_at, invariant, note, points_made, reach};
 use sync::thread::yield_now;
 use trampoline::{history, invoke_bpf_prog};
 
@@ -120,10 +120,18 @@ fn a_task_asleep_in_a_program_makes_another_miss_with_no_recursion() {
 fn call_before(task: &Task<K32>, prog: &BpfProg<K32>, between: impl FnOnce(&Cpu<K32>)) {
     migrate_disable(task);
     let cpu = task.cpu();
-    if history::before_c89e843a11f1::take_guard(cpu, prog, || between(cpu)) {
+    let (comm, active) = (task.comm(), prog.active.as_ref().unwrap());
+    let who = String::from_utf8_lossy(&comm).trim_end_matches('\0').to_owned();
+    let read = active.this_cpu_ptr(cpu).get();
+    // The guard is the CPU's own word, which the log does not show.
+    note(format!("{who} reads the guard: {read}"));
+    let taken = history::before_c89e843a11f1::take_guard(cpu, prog, || between(cpu));
+    note(format!("{who} writes the guard: {}: {}", read + 1, if taken { "in" } else { "refused" }));
+    if taken {
         prog.bpf_func.call(cpu, &mut BpfCtx::default());
     }
-    prog.active.as_ref().unwrap().this_cpu_dec(cpu);
+    active.this_cpu_dec(cpu);
+    note(format!("{who} is out, the guard: {}", active.this_cpu_ptr(cpu).get()));
     migrate_enable(task);
 }
 

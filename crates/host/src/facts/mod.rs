@@ -1,8 +1,8 @@
 //! Questions to the kernel that return what it answers. What the answers should be is for tests, and for whoever
 //! puts a simulation's answer beside them.
 //!
-//! Each question says [`CannotAsk`](crate::CannotAsk) where it cannot be asked, with the reason. Those about the
-//! machine-wide switches wait for [`Exclusive`](crate::sysctl::Exclusive) and need statistics off at the start.
+//! Each question says [`CannotAsk`] where it cannot be asked, with the reason. Those about the
+//! machine-wide switches wait for [`Exclusive`] and need statistics off at the start.
 
 pub mod counting;
 pub mod enable;

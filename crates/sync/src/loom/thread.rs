@@ -203,6 +203,14 @@ impl<T> Pending<T> {
             }
         }
     }
+
+    /// The same: models know no time.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn wait_for(self, _: Duration) -> Result<Option<T>, Self> {
+        Ok(self.wait())
+    }
 }
 
 /// Runs `f`; a panic ends the model.
@@ -211,6 +219,11 @@ impl<T> Pending<T> {
 /// Never.
 pub fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Payload> {
     Ok(f())
+}
+
+/// Models know no time: the same as [`yield_now`].
+pub fn sleep(_: Duration) {
+    yield_now();
 }
 
 /// Lets another thread run, and comes after what the others did before they yielded: a CPU changes hands by words of the

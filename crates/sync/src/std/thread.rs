@@ -152,6 +152,18 @@ impl<T> Pending<T> {
     pub fn wait(self) -> Option<T> {
         self.0.recv().ok()
     }
+
+    /// Waits for the value, or for its giver to be gone, for `time` at most.
+    ///
+    /// # Errors
+    /// Itself, if neither happened.
+    pub fn wait_for(self, time: Duration) -> Result<Option<T>, Self> {
+        match self.0.recv_timeout(time) {
+            Ok(v) => Ok(Some(v)),
+            Err(channel::RecvTimeoutError::Disconnected) => Ok(None),
+            Err(channel::RecvTimeoutError::Timeout) => Err(self),
+        }
+    }
 }
 
 /// Runs `f` and catches its panic.
@@ -160,6 +172,11 @@ impl<T> Pending<T> {
 /// What `f` panicked with.
 pub fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Payload> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(f))
+}
+
+/// Waits for `time`, or longer.
+pub fn sleep(time: Duration) {
+    std::thread::sleep(time);
 }
 
 /// Lets another thread of the host run, while waiting for it.
