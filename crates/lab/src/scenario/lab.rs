@@ -114,9 +114,15 @@ impl<F: Form> Lab<F> {
         cast: impl for<'p, 'scope> FnOnce(&Play<'p, 'scope, 'env, F>),
     ) -> Result<(), CpuPanic> {
         self.machine.boot(|smp| {
-            let play = Play { smp, script: &self.script, joins: RefCell::default() };
+            let play =
+                Play { smp, script: &self.script, joins: RefCell::default(), host: RefCell::default() };
             cast(&play);
             self.script.begin();
+            if let Some((me, f)) = play.host.take() {
+                self.script.enter_host(me);
+                let _turn = Turn(&self.script);
+                f(smp);
+            }
             play.joins.into_inner().into_iter().fold(Ok(()), |so_far, join| so_far.and(join.join()))
         })
     }
@@ -137,7 +143,11 @@ pub(crate) struct Play<'p, 'scope, 'env: 'scope, F: Form> {
     smp: &'p Smp<'scope, 'env, K<F>>,
     script: &'env Script,
     joins: RefCell<Vec<Join<'scope, 'env, F>>>,
+    host: RefCell<Option<(usize, HostPart<'scope, 'env, F>)>>,
 }
+
+/// What somebody does who is on no CPU.
+type HostPart<'scope, 'env, F> = Box<dyn FnOnce(&Smp<'scope, 'env, K<F>>) + 'env>;
 
 enum Join<'scope, 'env, F: Form> {
     Cpu(CpuJoin<'env, (), K<F>>),
@@ -183,6 +193,12 @@ impl<'scope, 'env, F: Form> Play<'_, 'scope, 'env, F> {
             f(task);
         });
         self.joins.borrow_mut().push(Join::Task(join));
+    }
+
+    /// Somebody who is on no CPU, one at most, does `f`: who takes CPUs down, say.
+    pub(crate) fn host(&self, name: &str, f: impl FnOnce(&Smp<'scope, 'env, K<F>>) + 'env) {
+        let me = self.script.takes_part(name, usize::MAX);
+        *self.host.borrow_mut() = Some((me, Box::new(f)));
     }
 
     /// What an interrupt does, on any CPU.

@@ -26,6 +26,8 @@ pub(crate) enum Act {
     /// It is another's turn, by name, until that one is done or passes on. A task on this CPU preempts this one for it: as
     /// soon as that may be.
     Turn(&'static str),
+    /// This task sleeps until that one, by name, is done or passes on.
+    Sleep(&'static str),
     /// The scheduler moves this task to that CPU, if it may.
     Move(usize),
 }
@@ -195,6 +197,18 @@ impl Script {
         self.state().parts[me].begun = true;
     }
 
+    /// Waits for the first turn of somebody who is on no CPU.
+    pub(crate) fn enter_host(&self, me: usize) {
+        let not_mine = |state: &mut State| state.turn != Some(me);
+        let mut state = self.0.turned.wait_while(self.state(), not_mine).unwrap_or_else(|e| e.into_inner());
+        state.parts[me].begun = true;
+    }
+
+    /// A remark in the lane of `name`, who is on no CPU.
+    pub(crate) fn note(&self, name: &str, text: &str) {
+        self.state().push(name, What::Note { text: text.into() }, None);
+    }
+
     /// It is done: back to who passed to it, else to the next that has not begun.
     pub(crate) fn leave(&self) {
         let mut state = self.state();
@@ -259,7 +273,7 @@ impl Script {
                 say("NMI".into());
                 cpu.machine().raise_nmi(here);
             }
-            Act::Turn(name) => {
+            Act::Turn(name) | Act::Sleep(name) => {
                 let (me, to, shared, done) = {
                     let state = self.state();
                     let to = state.parts.iter().position(|p| p.name == name);
@@ -270,17 +284,24 @@ impl Script {
                 if done {
                     return;
                 }
+                let sleeps = cue.act == Act::Sleep(name);
                 if shared && !preemptible {
                     return later(&format!("{name} must wait: preemption is off"));
                 }
-                if shared {
+                if sleeps {
+                    say("sleeps".into());
+                } else if shared {
                     say(format!("preempted by {name}"));
                 }
                 let mut state = self.state();
                 state.waiting.retain(|&w| w != to);
                 state.waiting.push(me);
                 self.turn(state, Some(to));
-                self.wait(cpu, me, shared);
+                if sleeps {
+                    cpu.wait_event(|| self.state().turn == Some(me));
+                } else {
+                    self.wait(cpu, me, shared);
+                }
             }
             Act::Move(to) => {
                 if !preemptible {

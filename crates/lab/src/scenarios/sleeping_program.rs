@@ -29,7 +29,7 @@ pub(crate) const SCENARIO: Scenario = Scenario {
 
 fn stage(call: impl Fn(&Task<K<Bits64>>, &BpfProg<K<Bits64>>) + Sync) -> Take {
     let lab = Lab::<Bits64>::new(1);
-    lab.at("sleeper", "call", Act::Turn("other"));
+    lab.at("sleeper", "call", Act::Sleep("other"));
     let mut prog = lab.program("program", ProgType::Lsm, count);
     prog.sleepable = true;
     lab.play(|p| {
