@@ -6,6 +6,7 @@ use serde_json::Value;
 
 /// Those that must be there.
 const NAMED: &[&str] = &[
+    "accounting-around-a-helper",
     "add-truncates-on-32-bit",
     "clock-returning-0",
     "coarse-clock",
@@ -110,6 +111,15 @@ fn each_says_all_that_it_should() {
             assert!(!s[side]["says"].as_str().unwrap().is_empty(), "{name}, {side}");
         }
         assert_ne!(s["wrong"]["timeline"]["rows"], s["right"]["timeline"]["rows"], "{name}: nothing differs");
+    }
+}
+
+#[test]
+fn a_scenario_is_at_most_a_page() {
+    for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scenarios")).unwrap() {
+        let file = file.unwrap().path();
+        let lines = std::fs::read_to_string(&file).unwrap().lines().count();
+        assert!(lines <= 72, "{}: {lines} lines", file.display());
     }
 }
 

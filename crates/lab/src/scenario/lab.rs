@@ -123,7 +123,8 @@ impl<F: Form> Lab<F> {
                 let _turn = Turn(&self.script);
                 f(smp);
             }
-            play.joins.into_inner().into_iter().fold(Ok(()), |so_far, join| so_far.and(join.join()))
+            let results: Vec<_> = play.joins.into_inner().into_iter().map(Join::join).collect();
+            results.into_iter().collect()
         })
     }
 

@@ -39,7 +39,9 @@ pub(super) fn list(all: &[(&'static str, &'static Scenario)], as_json: bool) -> 
 }
 
 fn columns() -> usize {
-    terminal_size::terminal_size().map_or(WIDTH, |(w, _)| usize::from(w.0)).clamp(20, WIDEST)
+    terminal_size::terminal_size_of(std::io::stdout())
+        .map_or(WIDTH, |(w, _)| usize::from(w.0))
+        .clamp(20, WIDEST)
 }
 
 fn paragraph(t: &mut String, head: &str, text: &str) {
@@ -103,7 +105,7 @@ fn about(name: &str, s: &Scenario) -> Value {
 /// All that was played.
 pub(super) fn json(played: &[Played]) -> Result<String> {
     let one = |p: &Played| {
-        let side = |take: &Take| json!({ "form": take.timeline.title, "broke": take.broke, "says": take.says, "timeline": take.timeline });
+        let side = |Take { timeline, broke, says }: &Take| json!({ "form": timeline.title, "broke": broke, "says": says, "timeline": timeline });
         let mut v = about(p.name, p.scenario);
         v["wrong"] = side(&p.wrong);
         v["right"] = side(&p.right);

@@ -15,8 +15,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     wrong: Side { form: "32-bit", run: stage::<Bits32> },
     right: Side { form: "64-bit", run: stage::<Bits64> },
     question: "Which programs run for more than four seconds?",
-    answer: "Sleepable ones that wait for a page or a lock, any program that is preempted on a busy machine, and all of them \
-             in a virtual machine that was stopped in between: the clock goes on.",
+    answer: "Sleepable ones that wait for a page or a lock, any program that is preempted on a busy machine, \
+             and all of them in a virtual machine that was stopped in between: the clock goes on.",
 };
 
 fn stage<F: Form>() -> Take {

@@ -19,8 +19,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     },
     right: Side { form: "today, 0 becomes 1: run, not timed", run: || stage(bpf_prog_start_time) },
     question: "What does the right form lose, and when does it lose the same with a clock of 1?",
-    answer: "The run is not counted. A clock of exactly 1 cannot be told from \"not timed\" and is lost too: two \
-             nanoseconds after boot nobody measures programs.",
+    answer: "The run is not counted. A clock of exactly 1 cannot be told from \"not timed\" and is lost too: \
+             two nanoseconds after boot nobody measures programs.",
 };
 
 fn stage(start: impl Fn(&Cpu<K<Bits64>>) -> u64 + Sync) -> Take {

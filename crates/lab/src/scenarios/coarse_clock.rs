@@ -8,13 +8,15 @@ pub(crate) const SCENARIO: Scenario = Scenario {
         "before the TSC is up, or without one, sched_clock is the timer tick: 4 ms at HZ = 250",
     ),
     watch: "the clock's values around each run",
-    cause: "a duration is the difference of two clock reads, and a run that is shorter than a tick is 0 ns or 4 ms",
+    cause: "a duration is the difference of two clock reads, and a run that is shorter than a tick is 0 ns or \
+            4 ms",
     breaks: "time",
     wrong: Side { form: "jiffies", run: || stage(4_000_000) },
     right: Side { form: "a clock of single ns", run: || stage(1) },
     question: "Over a very long time, is run_time_ns of the coarse clock right or wrong?",
-    answer: "On average right, if runs do not keep step with the tick: a run of 1 ms meets a tick in one of four. The mean of \
-             many is fair, one run's time is not, and a program that the tick itself starts is never seen.",
+    answer: "On average right, if runs do not keep step with the tick: a run of 1 ms meets a tick in one of \
+             four. The mean of many is fair, one run's time is not, and a program that the tick itself starts \
+             is never seen.",
 };
 
 fn stage(tick: u64) -> Take {

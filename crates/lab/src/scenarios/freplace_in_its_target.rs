@@ -8,14 +8,14 @@ pub(crate) const SCENARIO: Scenario = Scenario {
         "a program of type EXT is never entered by itself: its target is counted, with its time in it",
     ),
     watch: "the clock reads: there are two, both the target's",
-    cause: "attaching an extension makes the target's function jump to it, so it runs as a call inside the target, and no \
-            clock is read around it",
+    cause: "attaching an extension makes the target's function jump to it, so it runs as a call inside the \
+            target, and no clock is read around it",
     breaks: "uncounted",
     wrong: Side { form: "asking the extension", run: || stage(false) },
     right: Side { form: "asking the target", run: || stage(true) },
     question: "A dispatcher program calls five extensions, one a tool. Whose fault is a slow packet?",
-    answer: "The numbers cannot say: all five are in the dispatcher's time. That is known of the XDP dispatcher, where each \
-             attached program is an extension.",
+    answer: "The numbers cannot say: all five are in the dispatcher's time. That is known of the XDP \
+             dispatcher, where each attached program is an extension.",
 };
 
 fn stage(ask_target: bool) -> Take {

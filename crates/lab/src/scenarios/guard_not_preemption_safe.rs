@@ -10,8 +10,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     title: "Two tasks are inside one guard",
     change: Change::Commit("c89e843a11f1"),
     watch: "A is preempted while it takes the guard, and B is still inside when A goes on",
-    cause: "the guard went up by a load, an add and a store, and pinning a task does not keep it from being preempted: what \
-            another task on the CPU stored in between was overwritten",
+    cause: "the guard went up by a load, an add and a store, and pinning a task does not keep it from being \
+            preempted: what another task on the CPU stored in between was overwritten",
     breaks: "exclusive",
     wrong: Side {
         form: "Linux 6.0: load, add, store",
@@ -30,8 +30,9 @@ pub(crate) const SCENARIO: Scenario = Scenario {
         run: || stage(|_, cpu, prog| deref_percpu(&prog.active).this_cpu_inc_return(cpu) == 1),
     },
     question: "On x86 __this_cpu_inc_return is one instruction, too. Who met the bug?",
-    answer: "Machines whose per-CPU operations are the generic ones: a load, an add and a store with nothing that keeps \
-             preemption out. The name with two underscores says that the caller sees to that, and this caller did not.",
+    answer: "Machines whose per-CPU operations are the generic ones: a load, an add and a store with nothing \
+             that keeps preemption out. The name with two underscores says that the caller sees to that, and \
+             this caller did not.",
 };
 
 fn stage(take: impl Fn(&Lab<Bits64>, &Cpu<K<Bits64>>, &BpfProg<K<Bits64>>) -> bool + Sync) -> Take {

@@ -10,8 +10,9 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     title: "The switch turns while a program runs",
     change: Change::Rule("a run counts if statistics were on at its enter and are on at its exit"),
     watch: "which value each exit finds in the key, and which start it was given",
-    cause: "enter and exit each test the key, so it may turn in between: at the exit of a run that began with it off there is \
-            no start, only the mark 1, and an exit that looks at the key alone takes that for a time",
+    cause: "enter and exit each test the key, so it may turn in between: at the exit of a run that began with \
+            it off there is no start, only the mark 1, and an exit that looks at the key alone takes that for \
+            a time",
     breaks: "time",
     wrong: Side {
         form: "exit looks at the key only",
@@ -25,9 +26,10 @@ pub(crate) const SCENARIO: Scenario = Scenario {
         },
     },
     right: Side { form: "today: the key, and a start above 1", run: || stage(update_prog_stats) },
-    question: "On, then off, then on again inside one run: is it counted? And in bpf_prog_run, which tests the key once?",
-    answer: "In the trampoline it is counted in full: both tests found the key on. bpf_prog_run tests once, at the start, so \
-             there on to off is counted in full, too, and off to on never.",
+    question: "On, then off, then on again inside one run: is it counted? And in bpf_prog_run, which tests the \
+               key once?",
+    answer: "In the trampoline it is counted in full: both tests found the key on. bpf_prog_run tests once, at \
+             the start, so there on to off is counted in full, too, and off to on never.",
 };
 
 fn stage(exit: impl Fn(&Cpu<K<Bits64>>, &BpfProg<K<Bits64>>, u64) + Sync) -> Take {

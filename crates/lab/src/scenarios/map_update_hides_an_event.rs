@@ -10,8 +10,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     title: "A map update makes an event vanish",
     change: Change::Commit("dd8657894c11"),
     watch: "what the interrupt leaves behind: a run, a miss, or nothing",
-    cause: "a map operation raises bpf_prog_active so that no tracing program runs in the middle of it, and the program array \
-            of a kprobe or tracepoint that found it raised returned without a trace",
+    cause: "a map operation raises bpf_prog_active so that no tracing program runs in the middle of it, and \
+            the program array of a kprobe or tracepoint that found it raised returned without a trace",
     breaks: "vanished",
     wrong: Side { form: "Linux 6.6: skipped, and nothing is counted", run: || stage(|_, _| ()) },
     right: Side {
@@ -19,8 +19,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
         run: || stage(bpf_prog_inc_misses_counter),
     },
     question: "Which programs can lose events in this way, and which cannot?",
-    answer: "Those that look at bpf_prog_active: kprobes, tracepoints, perf events. Raw tracepoints and fentry programs have a \
-             guard of their own; cgroup and network programs have none and just run.",
+    answer: "Those that look at bpf_prog_active: kprobes, tracepoints, perf events. Raw tracepoints and fentry \
+             programs have a guard of their own; cgroup and network programs have none and just run.",
 };
 
 /// `trace_call_bpf`, with what it does on a skip.

@@ -6,7 +6,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     title: "A miss, and nobody called itself",
     change: Change::Rule("the guard is the CPU's, and a pinned program can be preempted"),
     watch: "who holds the guard when B comes",
-    cause: "the guard says \"this CPU is in the program\", not \"this task is\", and fentry programs run with preemption on",
+    cause: "the guard says \"this CPU is in the program\", not \"this task is\", and fentry programs run with \
+            preemption on",
     breaks: "missed",
     wrong: Side {
         form: "pinned only, as fentry programs are",
@@ -17,8 +18,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
         run: || stage(|task, prog| _ = invoke(&task.preempt_disable(), prog)),
     },
     question: "bpftool calls the number recursion_misses. What should a tool print beside it?",
-    answer: "That events were lost, for whatever reason: recursion, a preempted or a sleeping program. A busy machine with \
-             sleepable programs shows misses with no recursion anywhere.",
+    answer: "That events were lost, for whatever reason: recursion, a preempted or a sleeping program. A busy \
+             machine with sleepable programs shows misses with no recursion anywhere.",
 };
 
 fn stage(call: impl Fn(&Task<K<Bits64>>, &BpfProg<K<Bits64>>) + Sync) -> Take {

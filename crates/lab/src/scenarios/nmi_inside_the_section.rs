@@ -6,14 +6,15 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     title: "An NMI is refused inside the section",
     change: Change::Rule("a section that masks interrupts is not whole to an NMI (latent in 32-bit kernels)"),
     watch: "the sequence while the NMI counts its miss, and what cpu1 reads under it",
-    cause: "misses are counted under the same sequence as runs, and an NMI that comes in the middle of an update makes the odd \
-            sequence even",
+    cause: "misses are counted under the same sequence as runs, and an NMI that comes in the middle of an \
+            update makes the odd sequence even",
     breaks: "one-moment",
     wrong: Side { form: "32-bit, an NMI", run: || stage(Act::Nmi) },
     right: Side { form: "32-bit, an interrupt: it is masked", run: || stage(Act::Irq) },
     question: "An NMI that runs the program, rather than being refused, does no harm. Why not?",
-    answer: "The guard is held from enter to the end of exit, and the update stands between them. So an NMI that finds the \
-             section open finds the guard taken: it is always refused, and the only thing that it writes is the miss.",
+    answer: "The guard is held from enter to the end of exit, and the update stands between them. So an NMI \
+             that finds the section open finds the guard taken: it is always refused, and the only thing that \
+             it writes is the miss.",
 };
 
 fn stage(act: Act) -> Take {

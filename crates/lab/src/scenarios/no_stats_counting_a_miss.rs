@@ -8,20 +8,17 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     title: "A miss without statistics to count it in",
     change: Change::Commit("7dc211c1159d"),
     watch: "statistics are off, and yet the counter is touched",
-    cause: "misses are counted whether statistics are on or off, and the helper took for granted that the program has \
-            counters, which the placeholder of a failed detach has not",
+    cause: "misses are counted whether statistics are on or off, and the helper took for granted that the \
+            program has counters, which the placeholder of a failed detach has not",
     breaks: "null-pointer",
     wrong: Side {
         form: "Linux 6.10, the pointer is not checked",
-        run: || stage(|cpu, prog| history::before_7dc211c1159d::bpf_prog_inc_misses_counter(cpu, prog)),
+        run: || stage(history::before_7dc211c1159d::bpf_prog_inc_misses_counter),
     },
-    right: Side {
-        form: "today, such a miss is skipped",
-        run: || stage(|cpu, prog| bpf_prog_inc_misses_counter(cpu, prog)),
-    },
+    right: Side { form: "today, such a miss is skipped", run: || stage(bpf_prog_inc_misses_counter) },
     question: "The run path crashed only with statistics on. Who met the crash in this one?",
-    answer: "Anybody: misses are not behind the key. A program array of a tracing event that held a placeholder was \
-             enough, with statistics off.",
+    answer: "Anybody: misses are not behind the key. A program array of a tracing event that held a \
+             placeholder was enough, with statistics off.",
 };
 
 fn stage(miss: impl Fn(&Cpu<K<Bits64>>, &BpfProg<K<Bits64>>) + Sync) -> Take {

@@ -8,8 +8,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
         "on 64-bit counters fetched together carry no mutual guarantee; on 32-bit the sequence gives it",
     ),
     watch: "what the writer does between the reader's two loads",
-    cause: "on 64-bit the section is empty: nothing tells a reader that an update came between its load of the time and its \
-            load of the count",
+    cause: "on 64-bit the section is empty: nothing tells a reader that an update came between its load of the \
+            time and its load of the count",
     breaks: "one-moment",
     wrong: Side {
         form: "64-bit, an execution that the model filter::pair_64_fact found",
@@ -20,8 +20,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     },
     right: Side { form: "32-bit: the reader sees the sequence change and reads again", run: with_sequence },
     question: "Monitoring tools divide the two on 64-bit machines all day. Why does nobody notice?",
-    answer: "The error is one run at most, and it does not add up: the next read is right again. Only a mean over very few runs \
-             is visibly off. A tool that subtracts two readings should still expect it.",
+    answer: "The error is one run at most, and it does not add up: the next read is right again. Only a mean \
+             over very few runs is visibly off. A tool that subtracts two readings should still expect it.",
 };
 
 fn with_sequence() -> Take {

@@ -8,8 +8,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     title: "A plain field shows an update half done",
     change: Change::Commit("61a0abaee209"),
     watch: "what cpu1 reads between the two adds of cpu0, beside the clock",
-    cause: "on 64-bit the section does nothing, and a plain field may be written in any way that ends right: here the \
-            clock is added first and the start taken away after",
+    cause: "on 64-bit the section does nothing, and a plain field may be written in any way that ends right: \
+            here the clock is added first and the start taken away after",
     breaks: "time",
     wrong: Side {
         form: "Linux 5.15, 64-bit: a plain u64, as a compiler may write it",
@@ -19,8 +19,9 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     },
     right: Side { form: "today: u64_stats_t, one add of the duration", run: || stage(run) },
     question: "No compiler was ever seen to do this. Why was it a bug all the same?",
-    answer: "A data race on a plain field has no meaning in C: the compiler may assume that nobody looks. Whether today's \
-             compiler does it says nothing about the next one's, or about the same one with other flags.",
+    answer: "A data race on a plain field has no meaning in C: the compiler may assume that nobody looks. \
+             Whether today's compiler does it says nothing about the next one's, or about the same one with \
+             other flags.",
 };
 
 fn stage(run: impl Fn(&Cpu<K<Bits64>>, &BpfProg<K<Bits64>>) -> u32 + Sync) -> Take {

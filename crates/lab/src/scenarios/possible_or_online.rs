@@ -8,13 +8,15 @@ pub(crate) const SCENARIO: Scenario = Scenario {
         "per-CPU counters are summed over possible CPUs, which never change, not over online ones",
     ),
     watch: "which CPU's counters the reader looks at after cpu1 is gone",
-    cause: "a CPU that goes offline keeps what it counted, in memory that nobody looks at who asks only online CPUs",
+    cause: "a CPU that goes offline keeps what it counted, in memory that nobody looks at who asks only online \
+            CPUs",
     breaks: "lost-count",
     wrong: Side { form: "for each online CPU", run: || stage(|lab, id| lab.machine().cpu_online(id)) },
     right: Side { form: "for each possible CPU", run: || stage(|_, _| true) },
-    question: "User space reads per-CPU maps. Which number must it ask for to size its buffer, and what if it asks for the other?",
-    answer: "The number of possible CPUs: the kernel writes one value for each. A buffer for the online ones is too short as \
-             soon as one CPU is offline, and the kernel writes past its end.",
+    question: "User space reads per-CPU maps. Which number must it ask for to size its buffer, and what if it \
+               asks for the other?",
+    answer: "The number of possible CPUs: the kernel writes one value for each. A buffer for the online ones \
+             is too short as soon as one CPU is offline, and the kernel writes past its end.",
 };
 
 fn stage(asks: impl Fn(&Lab<Bits64>, usize) -> bool + Sync) -> Take {

@@ -19,9 +19,11 @@ pub(crate) const SCENARIO: Scenario = Scenario {
         form: "64-bit: the same writer, and a reader that does not look for it",
         run: stage::<Bits64>,
     },
-    question: "Could it really happen here, with a read of six words against an update that is part of a whole program run?",
-    answer: "Not for long: a run takes far longer than a read, so most attempts fall between two updates. The rule matters where \
-             the writer is a loop of nothing but updates, or the reader is slowed down between its two looks.",
+    question: "Could it really happen here, with a read of six words against an update that is part of a whole \
+               program run?",
+    answer: "Not for long: a run takes far longer than a read, so most attempts fall between two updates. The \
+             rule matters where the writer is a loop of nothing but updates, or the reader is slowed down \
+             between its two looks.",
 };
 
 fn stage<F: Form>() -> Take {

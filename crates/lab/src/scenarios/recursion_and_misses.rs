@@ -14,8 +14,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     title: "A program is called inside itself",
     change: Change::Commit("ca06f55b9002"),
     watch: "the guard when the interrupt comes, and which counter moves though statistics are off",
-    cause: "a traced function may be called by what the program itself does, or by an interrupt on top of it, and without a \
-            guard the program runs inside itself, in the worst case until the stack is full",
+    cause: "a traced function may be called by what the program itself does, or by an interrupt on top of it, \
+            and without a guard the program runs inside itself, in the worst case until the stack is full",
     breaks: "nested",
     wrong: Side {
         form: "entered without a guard (as in Linux 5.11)",
@@ -33,8 +33,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
         run: || stage(|task, prog| _ = invoke(task, prog)),
     },
     question: "Statistics are off. What do run_cnt, run_time_ns and recursion_misses say after the right side?",
-    answer: "0, 0 and 1. Misses are not behind the key: they tell of events that a tool never saw, and that matters whether \
-             or not somebody times programs. So a program may show misses and no runs.",
+    answer: "0, 0 and 1. Misses are not behind the key: they tell of events that a tool never saw, and that \
+             matters whether or not somebody times programs. So a program may show misses and no runs.",
 };
 
 fn stage(call: impl Fn(&Task<K<Bits64>>, &BpfProg<K<Bits64>>) + Sync) -> Take {

@@ -10,8 +10,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     title: "RT: preemption off, interrupts on",
     change: Change::Commit("44b0c2957adc"),
     watch: "whether the interrupt is held back while the halves are written",
-    cause: "on RT most interrupts are threads, so the section turned only preemption off; an interrupt that is none, such as \
-            a timer that must be exact, ran a program in the middle of it",
+    cause: "on RT most interrupts are threads, so the section turned only preemption off; an interrupt that is \
+            none, such as a timer that must be exact, ran a program in the middle of it",
     breaks: "lost-count",
     wrong: Side {
         form: "Linux 6.0, 32-bit RT: preemption off",
@@ -19,8 +19,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     },
     right: Side { form: "since 6.1: interrupts are masked, too", run: stage::<Bits32Rt<Word>> },
     question: "Masking interrupts is what RT people avoid. Why was it right to do it here?",
-    answer: "It lasts for a few stores. A latency that is bounded by a handful of instructions is no problem on RT; a section \
-             of unknown length would be.",
+    answer: "It lasts for a few stores. A latency that is bounded by a handful of instructions is no problem \
+             on RT; a section of unknown length would be.",
 };
 
 fn stage<F: Form>() -> Take {

@@ -23,8 +23,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
         run: || stage(|task, prog| _ = invoke(task, prog)),
     },
     question: "5 of the reported microseconds passed while another task had the CPU. Is run_time_ns CPU time?",
-    answer: "No, it is time on the wall between enter and exit. Sleep, preemption and interrupts are all in it, so the sum over \
-             programs may pass 100 % of a CPU, and a high number may mean waiting.",
+    answer: "No, it is time on the wall between enter and exit. Sleep, preemption and interrupts are all in \
+             it, so the sum over programs may pass 100 % of a CPU, and a high number may mean waiting.",
 };
 
 fn stage(call: impl Fn(&Task<K<Bits64>>, &BpfProg<K<Bits64>>) + Sync) -> Take {

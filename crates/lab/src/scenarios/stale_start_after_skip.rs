@@ -8,8 +8,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     title: "A skipped program is counted anyway",
     change: Change::Commit("dc7d7447b56b"),
     watch: "in the interrupt: \"second\" does not run, and what is written after it was refused",
-    cause: "the generated code kept the start after the branch that skips the program, so exit was given whatever the \
-            place held: the start of the program before it on the same trampoline",
+    cause: "the generated code kept the start after the branch that skips the program, so exit was given \
+            whatever the place held: the start of the program before it on the same trampoline",
     breaks: "counted-unrun",
     wrong: Side {
         form: "Linux 6.8 on arm64: the start is kept after the skip",
@@ -25,8 +25,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
         run: || stage(|cpu, prog, _| _ = invoke_bpf_prog(cpu, prog, 0, &mut BpfCtx::default())),
     },
     question: "Why was x86 right all along, with the same C code around it?",
-    answer: "Enter and exit are C, but the call sequence around them is written by each architecture's JIT. x86's kept the \
-             start first and then branched. Nothing in C says in which order it must be.",
+    answer: "Enter and exit are C, but the call sequence around them is written by each architecture's JIT. \
+             x86's kept the start first and then branched. Nothing in C says in which order it must be.",
 };
 
 fn stage(invoke: impl Fn(&Cpu<K<Bits64>>, &BpfProg<K<Bits64>>, &mut u64) + Sync) -> Take {

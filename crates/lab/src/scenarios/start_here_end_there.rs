@@ -10,8 +10,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     title: "A run starts here and ends there",
     change: Change::Rule("from enter to exit the task is pinned: clock, guard and counters are this CPU's"),
     watch: "on which CPU the guard goes up and on which it comes down, and what the two clocks say",
-    cause: "the clocks of two CPUs cannot be compared, and a guard that is taken on one CPU and given back on another is \
-            wrong on both",
+    cause: "the clocks of two CPUs cannot be compared, and a guard that is taken on one CPU and given back on \
+            another is wrong on both",
     breaks: "guard-free",
     wrong: Side {
         form: "the task may move",
@@ -30,8 +30,8 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     },
     right: Side { form: "today: enter pins it", run: || stage(|task, prog| _ = invoke(task, prog)) },
     question: "cpu0's guard stays at 1. What happens to this program on cpu0 from now on, and on cpu1?",
-    answer: "On cpu0 every call is refused, for ever, as a miss. On cpu1 the guard is at -1, so the next call finds 0 instead \
-             of 1 and is refused, too, and leaves it at -1 again.",
+    answer: "On cpu0 every call is refused, for ever, as a miss. On cpu1 the guard is at -1, so the next call \
+             finds 0 instead of 1 and is refused, too, and leaves it at -1 again.",
 };
 
 fn stage(call: impl Fn(&Task<K<Bits64>>, &BpfProg<K<Bits64>>) + Sync) -> Take {

@@ -14,14 +14,15 @@ pub(crate) const SCENARIO: Scenario = Scenario {
         "only what __bpf_prog_run or a trampoline enters is counted, and a tail call enters nothing",
     ),
     watch: "the callee's three looks at the clock lie inside the caller's run; whose counters move at its end",
-    cause: "a tail call goes on in the callee's text without passing the place that counts, and what returns is the \
-            caller's run",
+    cause: "a tail call goes on in the callee's text without passing the place that counts, and what returns \
+            is the caller's run",
     breaks: "uncounted",
     wrong: Side { form: "asking the callee what it costs", run: || stage(1) },
     right: Side { form: "asking the caller", run: || stage(0) },
-    question: "A packet filter is split into ten programs that tail-call each other. What does bpftool show of them?",
-    answer: "All runs and all time at the first. The other nine show nothing, so which part is dear has to be measured by \
-             other means.",
+    question: "A packet filter is split into ten programs that tail-call each other. What does bpftool show of \
+               them?",
+    answer: "All runs and all time at the first. The other nine show nothing, so which part is dear has to be \
+             measured by other means.",
 };
 
 const KTIME_GET_NS: i32 = 5;

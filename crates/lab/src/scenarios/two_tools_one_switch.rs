@@ -9,13 +9,15 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     title: "Two tools, one switch",
     change: Change::Commit("d46edd671a14"),
     watch: "the key in B's second run, after A is done",
-    cause: "the sysctl holds one value for all: two tools that write 1 leave one 1, and the first that writes 0 ends it",
+    cause: "the sysctl holds one value for all: two tools that write 1 leave one 1, and the first that writes \
+            0 ends it",
     breaks: "uncounted",
     wrong: Side { form: "both use the sysctl", run: || stage(false) },
     right: Side { form: "each holds a descriptor (BPF_ENABLE_STATS)", run: || stage(true) },
-    question: "A tool is killed with SIGKILL while it measures. What is left on, with the sysctl and with a descriptor?",
-    answer: "The sysctl stays at 1 until somebody writes 0: each run of every program pays for two clock reads. A descriptor is \
-             closed with its process, and its count with it.",
+    question: "A tool is killed with SIGKILL while it measures. What is left on, with the sysctl and with a \
+               descriptor?",
+    answer: "The sysctl stays at 1 until somebody writes 0: each run of every program pays for two clock \
+             reads. A descriptor is closed with its process, and its count with it.",
 };
 
 fn stage(descriptor: bool) -> Take {

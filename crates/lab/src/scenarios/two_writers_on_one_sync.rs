@@ -12,14 +12,15 @@ pub(crate) const SCENARIO: Scenario = Scenario {
         "writers of one u64_stats_sync exclude each other; the section does not do it for them",
     ),
     watch: "the sequence: who stores which value, and what it is when both are done",
-    cause: "each writer loads the sequence, adds 1 and stores it, and one that stores what it loaded before the other's \
-            store takes that one's step back",
+    cause: "each writer loads the sequence, adds 1 and stores it, and one that stores what it loaded before \
+            the other's store takes that one's step back",
     breaks: "stuck",
     wrong: Side { form: "each writer just begins", run: || stage(false) },
     right: Side { form: "the writers hold a lock", run: || stage(true) },
-    question: "run_cnt and run_time_ns have one sequence for each CPU and no lock. What keeps two writers apart there?",
-    answer: "They are per CPU: another CPU writes its own copy. On one CPU the section masks interrupts, so nothing that \
-             counts can come in between. Two mechanisms, each covering what the other does not.",
+    question: "run_cnt and run_time_ns have one sequence for each CPU and no lock. What keeps two writers \
+               apart there?",
+    answer: "They are per CPU: another CPU writes its own copy. On one CPU the section masks interrupts, so \
+             nothing that counts can come in between. Two mechanisms, each covering what the other does not.",
 };
 
 /// What is shared by the two.

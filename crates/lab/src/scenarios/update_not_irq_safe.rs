@@ -7,9 +7,10 @@ use crate::scenario::prelude::*;
 pub(crate) const SCENARIO: Scenario = Scenario {
     title: "An interrupt runs the program it updates",
     change: Change::Commit("f941eadd8d6d"),
-    watch: "the low half of the count: who reads it, who writes it in between, and what the first one writes then",
-    cause: "the update was made with interrupts on, and on 32-bit it is several steps: what an interrupt counts between \
-            the read and the write of a half is overwritten",
+    watch: "the low half of the count: who reads it, who writes it in between, and what the first one writes \
+            then",
+    cause: "the update was made with interrupts on, and on 32-bit it is several steps: what an interrupt \
+            counts between the read and the write of a half is overwritten",
     breaks: "lost-count",
     wrong: Side {
         form: "Linux 5.15, 32-bit: interrupts stay on",
@@ -24,9 +25,10 @@ pub(crate) const SCENARIO: Scenario = Scenario {
         form: "today, 32-bit: interrupts are masked",
         run: || stage(|cpu, prog| _ = bpf_prog_run(cpu, prog, &mut BpfCtx::default())),
     },
-    question: "In the wrong side, which value has the sequence while both updates are under way, and who is misled?",
-    answer: "2, an even one: the interrupt found it at 1 and added 1. A reader on another CPU takes even for \"nobody is \
-             writing\" and accepts what it finds half written.",
+    question: "In the wrong side, which value has the sequence while both updates are under way, and who is \
+               misled?",
+    answer: "2, an even one: the interrupt found it at 1 and added 1. A reader on another CPU takes even for \
+             \"nobody is writing\" and accepts what it finds half written.",
 };
 
 fn stage(run: impl Fn(&Cpu<K<Bits32>>, &BpfProg<K<Bits32>>) + Sync) -> Take {

@@ -10,14 +10,14 @@ pub(crate) const SCENARIO: Scenario = Scenario {
     title: "A reader spins on top of its writer",
     change: Change::Rule("who writes under a sequence counter cannot be preempted until it is done"),
     watch: "which value the reader finds each time, and who could change it",
-    cause: "a reader waits while the sequence is odd, and a reader that has preempted the writer on its own CPU waits for \
-            somebody who cannot run before it is done",
+    cause: "a reader waits while the sequence is odd, and a reader that has preempted the writer on its own \
+            CPU waits for somebody who cannot run before it is done",
     breaks: "stuck",
     wrong: Side { form: "the writer can be preempted", run: || stage(false) },
     right: Side { form: "preemption is off while it writes", run: || stage(true) },
     question: "On PREEMPT_RT a spinlock does not turn preemption off. What does u64_stats do there?",
-    answer: "Its sections turn preemption off themselves (preempt_disable_nested), on RT only: elsewhere the caller is not \
-             preemptible anyway, and the same call just checks that.",
+    answer: "Its sections turn preemption off themselves (preempt_disable_nested), on RT only: elsewhere the \
+             caller is not preemptible anyway, and the same call just checks that.",
 };
 
 fn stage(disable: bool) -> Take {
