@@ -125,7 +125,11 @@ struct Played {
 impl Played {
     fn play(name: &'static str, scenario: &'static Scenario) -> Self {
         let take = |side: &Side| {
-            let mut take = (side.run)();
+            let mut take = sync::thread::catch(side.run).unwrap_or_else(|payload| Take {
+                timeline: Timeline::default(),
+                broke: Some("panic"),
+                says: sync::thread::panic_message(&*payload).into(),
+            });
             take.timeline.holds = take.broke.is_none();
             take.timeline.title = side.form.into();
             take.timeline.verdict = match take.broke {
@@ -216,15 +220,11 @@ fn play(args: &PlayArgs) -> Result<()> {
         true => all(),
         false => args.names.iter().map(|name| find(name)).collect::<Result<_>>()?,
     };
-    // A form that follows a null pointer panics on its simulated CPU, and that is what it should do.
+    // A form that follows a null pointer panics, and that is what it should do; who panics unasked is told of below.
     let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        if std::thread::current().name() == Some("main") {
-            usual(info);
-        }
-    }));
+    std::panic::set_hook(Box::new(|_| ()));
     let played: Vec<_> = chosen.into_iter().map(|(name, scenario)| Played::play(name, scenario)).collect();
-    drop(std::panic::take_hook());
+    std::panic::set_hook(usual);
     match &args.html {
         Some(file) => std::fs::write(file, show::page(&played))
             .with_context(|| format!("{} cannot be written", file.display()))?,

@@ -102,10 +102,13 @@ fn about(name: &str, s: &Scenario) -> Value {
     })
 }
 
+fn side(Take { timeline, broke, says }: &Take) -> Value {
+    json!({ "form": timeline.title, "broke": broke, "says": says, "timeline": timeline })
+}
+
 /// All that was played.
 pub(super) fn json(played: &[Played]) -> Result<String> {
     let one = |p: &Played| {
-        let side = |Take { timeline, broke, says }: &Take| json!({ "form": timeline.title, "broke": broke, "says": says, "timeline": timeline });
         let mut v = about(p.name, p.scenario);
         v["wrong"] = side(&p.wrong);
         v["right"] = side(&p.right);
