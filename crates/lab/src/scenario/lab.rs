@@ -10,9 +10,9 @@ use filter::{
 use jump_label::StaticKey;
 use percpu::{Cpu, CpuJoin, CpuPanic, Irq, Machine, Smp, Task, TaskJoin, Topology, announce};
 use stats::Form;
-use stats::U64Stats;
 use stats::u64_stats::read_once;
 use stats::virt::Announced;
+use stats::{U64Stats, U64StatsSync};
 use trampoline::invoke_bpf_prog;
 
 use super::Take;
@@ -128,8 +128,14 @@ impl<F: Form> Lab<F> {
         })
     }
 
-    /// What is counted of `prog`.
+    /// What is counted of `prog`, when all are done.
+    ///
+    /// # Panics
+    /// If a sequence is left odd, for which `bpf_prog_get_stats` would wait for ever.
     pub(crate) fn stats(&self, prog: &BpfProg<K<F>>) -> BpfProgKstats {
+        for cpu in prog.stats.iter().flat_map(|stats| stats.iter_possible()) {
+            assert!(cpu.syncp.try_fetch_begin().is_some(), "a sequence is left odd: readers wait for ever");
+        }
         bpf_prog_get_stats(prog)
     }
 
