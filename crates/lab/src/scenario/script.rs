@@ -219,14 +219,15 @@ impl Script {
     }
 
     /// Gives the turn back to who passed it, if anybody did, and waits for the next one: when it is passed again, or others
-    /// have left.
-    pub(crate) fn stand_back<K: percpu::Kconfig>(&self, task: &Task<K>) {
+    /// have left. False if nobody did.
+    pub(crate) fn stand_back<K: percpu::Kconfig>(&self, task: &Task<K>) -> bool {
         let mut state = self.state();
         let me = state.turn.expect("somebody has it");
-        let Some(back) = state.waiting.pop() else { return };
+        let Some(back) = state.waiting.pop() else { return false };
         state.waiting.insert(0, me);
         self.turn(state, Some(back));
         self.wait(task, me, false);
+        true
     }
 
     /// Waits for its turn; `shared`: gives its CPU to others meanwhile.

@@ -34,7 +34,7 @@ fn stage(locked: bool) -> Take {
     let write = |cpu: &Cpu<K<Bits32>>| {
         while locked && lock.swap(true, SeqCst) {
             lab.script.say(cpu, "the lock is held");
-            lab.script.stand_back(cpu);
+            assert!(lab.script.stand_back(cpu), "nobody is left to give the lock back");
         }
         let flags = syncp.update_begin_irqsave(cpu);
         cnt.inc();
