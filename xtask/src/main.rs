@@ -1,6 +1,7 @@
 //! The project's own tasks, as `cargo xtask TASK`. The doc comments of [`Task`] are the help text.
 
 mod audit;
+mod bench;
 mod counterexample;
 mod lint;
 mod models;
@@ -69,6 +70,22 @@ enum Task {
         #[arg(long, value_name = "FILE", conflicts_with_all = ["repin", "audit", "mutants"])]
         html: Option<PathBuf>,
     },
+    /// Measures what the path costs, beside its peers: `cargo xtask bench -- --help` says how.
+    Bench {
+        /// Pins the instruction counts that `test` compares, anew, and shows what changed.
+        #[arg(long, conflicts_with = "args")]
+        pin: bool,
+        /// What the benches get.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Puts the path under fire, everything at once, and checks that no count is lost: `torture --help` says how.
+    #[command(disable_help_flag = true)]
+    Torture {
+        /// What the harness gets.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Runs the commands that README.md names in `<!-- run: -->` and `<!-- check: -->`, and writes down their output.
     Readme {
         /// Only the commands in which this stands.
@@ -136,6 +153,13 @@ fn run(task: Task) -> Result<bool> {
             if let Some(html) = html {
                 counterexample::page_of_failure(&sh, &html)?;
             }
+        }
+        Task::Bench { pin: true, .. } => return bench::pin(&sh).map(|()| true),
+        Task::Bench { args, .. } => {
+            return bench::program("benches", &args).map(|status| status.success());
+        }
+        Task::Torture { args } => {
+            return bench::program("torture", &args).map(|status| status.success());
         }
         Task::Readme { command } => return readme::rewrite(&sh, command.as_deref()).map(|()| true),
     }

@@ -5,6 +5,7 @@ use std::io::Write;
 use anyhow::{Result, anyhow};
 use xshell::{Shell, cmd};
 
+use crate::bench;
 use crate::models;
 use crate::readme;
 use crate::report::Report;
@@ -24,6 +25,8 @@ enum Tests {
     Select(&'static [&'static str]),
     /// The models, quick set.
     Models,
+    /// The instruction counts of the path, against their pins.
+    Instructions,
     /// The examples in the docs.
     Docs,
     /// The blocks of README.md marked `check`.
@@ -46,6 +49,7 @@ const STEPS: &[Step] = &[
         ]),
     },
     Step { name: "models, quick set", tests: Tests::Models },
+    Step { name: "instructions (callgrind)", tests: Tests::Instructions },
     Step { name: "examples in docs", tests: Tests::Docs },
     Step { name: "readme", tests: Tests::Readme },
 ];
@@ -69,6 +73,7 @@ pub(crate) fn run(sh: &Shell, report: &mut Report<impl Write>) -> Result<()> {
                 Runner::CargoTest.tests(docs)
             })?,
             Tests::Models => report.step(name, || models::step(sh, models::Options::default()))?,
+            Tests::Instructions => report.step(name, || bench::gate(sh))?,
             Tests::Readme => report.step(name, || readme::check(sh))?,
         }
     }

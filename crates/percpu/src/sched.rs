@@ -4,7 +4,7 @@
 //! task is to make its thread, inside its own signal handler, give the baton away and wait for one again. So a task is
 //! preempted at any instruction at which preemption is on, with no help from the code it runs.
 //!
-//! Differs: there is no run queue and no priority. Waiting threads yield to the host until a baton is free; a task that
+//! Differs: there is no run queue and no priority. Waiting threads look again and again until a baton is free; a task that
 //! may move takes any CPU's (a die decides where it starts to look, so that tests meet every move).
 //!
 //! A task that is preempted inside the host's allocator still holds its lock: code that has preemption off should not
@@ -72,10 +72,25 @@ pub(crate) fn open<K: Kconfig>(cpu: &Cpu<K>, id: usize, slot: &Slot) {
     look(cpu);
 }
 
+/// How one waits for a CPU: soon ready at first, then without taking the host's time from who has it.
+#[derive(Default)]
+struct Patience(u32);
+
+impl Patience {
+    fn wait(&mut self) {
+        self.0 += 1;
+        match self.0 {
+            ..64 => thread::yield_now(),
+            _ => thread::sleep(Duration::from_micros(20)),
+        }
+    }
+}
+
 /// Waits for CPU `id`, goes onto it, and serves what is pending there.
 pub(crate) fn take<K: Kconfig>(cpu: &Cpu<K>, id: usize) {
+    let mut patience = Patience::default();
     while !try_take(cpu, id) {
-        thread::yield_now();
+        patience.wait();
     }
     look(cpu);
 }
@@ -146,8 +161,9 @@ fn switch<K: Kconfig>(cpu: &Cpu<K>, away: impl FnOnce()) {
     away();
     let present = cpu.machine().topology().online();
     let mut to = if bound.is_none() { roll(cpu) as usize % present } else { from };
+    let mut patience = Patience::default();
     while !try_take(cpu, to) {
-        thread::yield_now();
+        patience.wait();
         if bound.is_none() {
             to = (to + 1) % present;
         }
