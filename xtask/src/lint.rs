@@ -2,6 +2,7 @@
 
 use std::env;
 use std::io::Write;
+use std::path::PathBuf;
 
 use anyhow::Result;
 use xshell::{Cmd, Shell, cmd};
@@ -39,6 +40,9 @@ pub(crate) fn run(sh: &Shell, report: &mut Report<impl Write>) -> Result<()> {
     for Step { name, args } in CARGO {
         report.step(name, || check(deny_doc_warnings(cmd!(sh, "{cargo}").args(*args))))?;
     }
+    report.step("format, scenarios", || {
+        check(cmd!(sh, "rustfmt --check --edition 2024 --color=never").args(scenarios(sh)?))
+    })?;
     report.step("clippy, models", || models::clippy(sh))?;
     report.step("tidy", || tidy::check(&sh.current_dir()))?;
     report.step("dependencies", || {
@@ -48,6 +52,11 @@ pub(crate) fn run(sh: &Shell, report: &mut Report<impl Write>) -> Result<()> {
         // Not the advisories: their database is on the network.
         check(cmd!(sh, "{cargo} deny --offline check bans licenses sources"))
     })
+}
+
+/// The files that a build script makes modules of, so that cargo's formatter does not find them.
+fn scenarios(sh: &Shell) -> Result<Vec<PathBuf>> {
+    Ok(sh.read_dir("crates/lab/src/scenarios")?)
 }
 
 /// Makes warnings of rustdoc errors, besides what the environment asks of it. Other commands do not look.

@@ -25,6 +25,7 @@ pub trait SchedClock: Send + Sync + 'static {
 
 /// The time on this CPU, in ns. Kernel: `sched_clock`.
 #[inline(always)]
+#[track_caller]
 pub fn sched_clock<K: Kconfig>(cpu: &Cpu<K>) -> u64 {
     K::globals(cpu.globals()).clock.sched_clock(cpu)
 }

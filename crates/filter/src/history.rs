@@ -144,3 +144,35 @@ pub mod before_f941eadd8d6d {
         __bpf_prog_run(cpu, prog, ctx, bpf_dispatcher_nop_func)
     }
 }
+
+/// `61a0abaee209` (5.16): the counters were plain 64-bit fields, so that a compiler could update them by any writes that
+/// end in the right value.
+pub mod before_61a0abaee209 {
+    use percpu::Cpu;
+    use stats::{U64Stats, u64_stats_update_begin_irqsave, u64_stats_update_end_irqrestore};
+
+    use crate::prog::{BpfCtx, BpfProg, deref_percpu};
+    use crate::{Kconfig, sched_clock, stats_enabled};
+
+    /// Kernel: `__BPF_PROG_RUN`, include/linux/filter.h, v5.15, as the commit says that a compiler may translate it: the
+    /// time of the end is added, and the time of the start taken away, one after the other.
+    ///
+    /// Context: pinned.
+    ///
+    /// # Panics
+    /// If statistics are on and the program has none.
+    pub fn bpf_prog_run<K: Kconfig>(cpu: &Cpu<K>, prog: &BpfProg<K>, ctx: &mut BpfCtx<'_>) -> u32 {
+        if !stats_enabled(cpu) {
+            return prog.bpf_func.call(cpu, ctx);
+        }
+        let start = sched_clock(cpu);
+        let ret = prog.bpf_func.call(cpu, ctx);
+        let stats = deref_percpu(&prog.stats).this_cpu_ptr(cpu);
+        let flags = u64_stats_update_begin_irqsave(&stats.syncp, cpu);
+        stats.cnt.inc();
+        stats.nsecs.add(sched_clock(cpu));
+        stats.nsecs.add(start.wrapping_neg());
+        u64_stats_update_end_irqrestore(&stats.syncp, cpu, flags);
+        ret
+    }
+}

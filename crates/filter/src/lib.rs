@@ -74,6 +74,7 @@ impl<K: Kconfig> Globals<K> {
 
 /// Whether statistics are on, laid out for off. Kernel: `static_branch_unlikely(&bpf_stats_enabled_key)`.
 #[inline(always)]
+#[track_caller]
 pub fn stats_enabled<K: Kconfig>(cpu: &Cpu<K>) -> bool {
     K::globals(cpu.globals()).bpf_stats_enabled_key.unlikely()
 }

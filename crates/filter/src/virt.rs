@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jump_label::{AtomicKey, KeyError, StaticKey};
-use percpu::{Cpu, Machine, MachineError, Stage, Step, Topology, announce, announce_current};
+use percpu::{Access, Cpu, Machine, MachineError, Stage, Step, Topology, announce, announce_current};
 use stats::Form;
 use stats::virt::Announced;
 
@@ -38,6 +38,7 @@ pub fn machine<F: Form>(
 pub struct VirtualClock(pub Arc<Stage>);
 
 impl SchedClock for VirtualClock {
+    #[track_caller]
     fn sched_clock<K: percpu::Kconfig>(&self, cpu: &Cpu<K>) -> u64 {
         announce(cpu, &CLOCK);
         self.0.now(cpu.smp_processor_id())
@@ -53,9 +54,12 @@ impl StaticKey for AnnouncedKey {
         Ok(Self::default())
     }
 
+    #[track_caller]
     fn unlikely(&self) -> bool {
-        announce_current(&KEY);
-        self.0.unlikely()
+        announce_current(&KEY, Access::None);
+        let on = self.0.unlikely();
+        announce_current(&KEY, Access::Load(on.into()));
+        on
     }
 
     fn slow_inc(&self) -> Result<(), KeyError> {

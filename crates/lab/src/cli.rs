@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Compare(CompareArgs),
     /// Ask the same questions of the simulation and of the running kernel, and see where they differ
     Oracle(OracleArgs),
+    /// See each bug of this path happen, and see it gone: list the scenarios, run them
+    Scenario(crate::scenario::ScenarioArgs),
     /// Run one program once, and print r0: the program as hex on stdin, 8 bytes an instruction
     Exec(ExecArgs),
     /// Print a program's instructions, as bpftool does

@@ -11,6 +11,7 @@ mod out;
 mod programs;
 mod run;
 mod sample;
+mod scenario;
 mod seed;
 mod seed_virtual;
 mod source;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         cli::Command::Run(args) => run::main(&args),
         cli::Command::Compare(args) => compare::main(&args),
         cli::Command::Oracle(args) => oracle::main(&args),
+        cli::Command::Scenario(args) => scenario::main(&args),
         cli::Command::Exec(args) => exec::exec(&args),
         cli::Command::Dump(args) => exec::dump(&args),
     };

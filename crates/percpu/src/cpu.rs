@@ -19,7 +19,7 @@ use sync::local::{LocalU32, LocalU64, LocalUsize};
 
 use crate::mm::Areas;
 use crate::smp::{Machine, Slot};
-use crate::step::{Step, announce};
+use crate::step::{Moment, Step, Steps, announce};
 use crate::{Kconfig, preempt};
 
 /// The run context of the task is exchanged.
@@ -32,7 +32,7 @@ pub const TASK_COMM_LEN: usize = 16;
 #[repr(C)]
 struct CpuLine {
     line: Line,
-    announce: unsafe fn(*const CpuLine, &Step),
+    announce: unsafe fn(*const CpuLine, &Moment<'_>),
 }
 
 /// Being on a CPU. Neither `Send` nor `Sync`: it is the calling thread that is there.
@@ -218,6 +218,7 @@ impl<K: Kconfig> Task<K> {
 
     /// Exchanges the task's run context, an address that means nothing here. Kernel: `current->bpf_ctx`.
     #[inline(always)]
+    #[track_caller]
     pub fn swap_bpf_ctx(&self, new: usize) -> usize {
         announce(&self.0, &RUN_CTX);
         self.0.bpf_ctx.replace(new)
@@ -245,17 +246,18 @@ impl<K: Kconfig> Task<K> {
 }
 
 /// Tells the machine whose CPU the calling thread is on of a step.
-pub(crate) fn announce_on_current(step: &Step) {
+pub(crate) fn announce_on_current(moment: &Moment<'_>) {
     let line = sync::irq::current().cast::<CpuLine>();
     if !line.is_null() {
         // SAFETY: only `Cpu::attach` sets the word, so the line is a live `CpuLine`, and its function expects it.
-        unsafe { ((*line).announce)(line, step) };
+        unsafe { ((*line).announce)(line, moment) };
     }
 }
 
 /// # Safety
 /// `line` is the first field of a live `Cpu<K>` of this thread.
-unsafe fn announce_on<K: Kconfig>(line: *const CpuLine, step: &Step) {
+unsafe fn announce_on<K: Kconfig>(line: *const CpuLine, moment: &Moment<'_>) {
     // SAFETY: the caller's.
-    announce(unsafe { Cpu::<K>::from_line(line.cast()) }, step);
+    let cpu = unsafe { Cpu::<K>::from_line(line.cast()) };
+    cpu.machine().steps.moment(cpu, moment);
 }

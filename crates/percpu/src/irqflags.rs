@@ -35,6 +35,7 @@ impl IrqFlags {
 ///
 /// Context: any; async-signal-safe.
 #[inline(always)]
+#[track_caller]
 pub fn local_irq_save<K: Kconfig>(task: &Task<K>) -> IrqFlags {
     let cpu = task.raw_cpu();
     announce(cpu, &IRQ_SAVE);
@@ -46,6 +47,7 @@ pub fn local_irq_save<K: Kconfig>(task: &Task<K>) -> IrqFlags {
 
 /// Puts the mask back; if that unmasks, runs what came meanwhile. Kernel: `local_irq_restore`.
 #[inline(always)]
+#[track_caller]
 pub fn local_irq_restore<K: Kconfig>(task: &Task<K>, flags: IrqFlags) {
     let cpu = task.raw_cpu();
     barrier();

@@ -51,13 +51,13 @@ pub use mm::{AllocError, Pcpu, PerCpu, PerCpuBytes};
 pub use nmi::NmiBusy;
 pub use preempt::{
     MigrateGuard, PreemptGuard, cant_migrate, in_hardirq, in_interrupt, in_nmi, in_serving_softirq,
-    in_softirq, in_task, interrupt_context_level, migrate_disable, migrate_enable, preempt_count,
-    preempt_disable, preempt_enable,
+    in_softirq, in_task, interrupt_context_level, is_migration_disabled, migrate_disable, migrate_enable,
+    preempt_count, preempt_disable, preempt_enable,
 };
 pub use rcu::{rcu_read_lock, rcu_read_lock_trace, rcu_read_unlock, rcu_read_unlock_trace};
 pub use smp::{CpuJoin, CpuPanic, Machine, MachineError, Smp, TaskJoin, Topology};
 pub use softirq::{BhGuard, Softirq, SoftirqBusy, local_bh_disable, local_bh_enable, raise_softirq};
-pub use step::{NoSteps, Stage, Step, Steps, announce, announce_current};
+pub use step::{Access, Moment, NoSteps, Stage, Step, Steps, announce, announce_current};
 
 /// What a machine is made of, as far as this crate knows. Each crate above extends it by what it adds.
 pub trait Kconfig: Sized + Send + Sync + 'static {

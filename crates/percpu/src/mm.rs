@@ -275,6 +275,7 @@ impl<T: Send + Sync> PerCpu<T> {
     /// # Panics
     /// If `cpu` is of another machine: two threads could then be "this CPU" of one copy.
     #[inline(always)]
+    #[track_caller]
     pub fn this_cpu_ptr<K: Kconfig>(&self, cpu: &Cpu<K>) -> &T {
         step::announce(cpu, &THIS_CPU_PTR);
         self.this_cpu(cpu)
@@ -314,6 +315,7 @@ impl PerCpu<LocalU32> {
     /// # Panics
     /// As [`PerCpu::this_cpu_ptr`].
     #[inline(always)]
+    #[track_caller]
     pub fn this_cpu_inc_return<K: Kconfig>(&self, cpu: &Cpu<K>) -> u32 {
         step::announce(cpu, &THIS_CPU_INC_RETURN);
         self.this_cpu(cpu).inc_return()
@@ -324,6 +326,7 @@ impl PerCpu<LocalU32> {
     /// # Panics
     /// As [`PerCpu::this_cpu_ptr`].
     #[inline(always)]
+    #[track_caller]
     pub fn this_cpu_dec<K: Kconfig>(&self, cpu: &Cpu<K>) {
         step::announce(cpu, &THIS_CPU_DEC);
         self.this_cpu(cpu).dec();

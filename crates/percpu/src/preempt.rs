@@ -111,6 +111,7 @@ pub fn preempt_enable<K: Kconfig>(task: &Task<K>) {
 
 /// Pins the task to its CPU; nests. Preemption stays on. Kernel: `migrate_disable`.
 #[inline(always)]
+#[track_caller]
 pub fn migrate_disable<K: Kconfig>(task: &Task<K>) {
     let cpu = task.raw_cpu();
     announce(cpu, &MIGRATE_DISABLE);
@@ -120,12 +121,18 @@ pub fn migrate_disable<K: Kconfig>(task: &Task<K>) {
 
 /// Takes back one [`migrate_disable`]. Kernel: `migrate_enable`.
 #[inline(always)]
+#[track_caller]
 pub fn migrate_enable<K: Kconfig>(task: &Task<K>) {
     let cpu = task.raw_cpu();
     debug_assert!(cpu.migration_disabled.get() > 0, "migrate_enable without migrate_disable");
     barrier();
     cpu.migration_disabled.set(cpu.migration_disabled.get() - 1);
     announce(cpu, &MIGRATE_ENABLE);
+}
+
+/// Whether the task has pinned itself. Kernel: `is_migration_disabled`.
+pub fn is_migration_disabled<K: Kconfig>(task: &Task<K>) -> bool {
+    task.raw_cpu().migration_disabled.get() > 0
 }
 
 /// Whether the task cannot move to another CPU now, for any of the reasons that `cant_migrate` accepts.

@@ -16,6 +16,7 @@ pub static RCU_READ_UNLOCK: Step = Step::new("rcu_read_unlock", "an RCU read-sid
 ///
 /// Context: any.
 #[inline(always)]
+#[track_caller]
 pub fn rcu_read_lock<K: Kconfig>(task: &Task<K>) {
     announce(task.raw_cpu(), &RCU_READ_LOCK);
     let nesting = &task.raw_cpu().rcu_nesting;
@@ -26,6 +27,7 @@ pub fn rcu_read_lock<K: Kconfig>(task: &Task<K>) {
 ///
 /// Context: any; the caller is in a section.
 #[inline(always)]
+#[track_caller]
 pub fn rcu_read_unlock<K: Kconfig>(task: &Task<K>) {
     let nesting = &task.raw_cpu().rcu_nesting;
     debug_assert!(nesting.get() > 0, "rcu_read_unlock outside a section");
@@ -37,6 +39,7 @@ pub fn rcu_read_unlock<K: Kconfig>(task: &Task<K>) {
 ///
 /// Context: task.
 #[inline(always)]
+#[track_caller]
 pub fn rcu_read_lock_trace<K: Kconfig>(task: &Task<K>) {
     announce(task.raw_cpu(), &RCU_READ_LOCK);
     let nesting = &task.raw_cpu().rcu_trace_nesting;
@@ -47,6 +50,7 @@ pub fn rcu_read_lock_trace<K: Kconfig>(task: &Task<K>) {
 ///
 /// Context: task; the caller is in a section.
 #[inline(always)]
+#[track_caller]
 pub fn rcu_read_unlock_trace<K: Kconfig>(task: &Task<K>) {
     let nesting = &task.raw_cpu().rcu_trace_nesting;
     debug_assert!(nesting.get() > 0, "rcu_read_unlock_trace outside a section");

@@ -6,6 +6,7 @@
 //! ones and announce. Only the CPU's own operations, in this crate, call [`announce`] themselves; which does nothing, by
 //! type, where [`Kconfig::Steps`] is [`NoSteps`].
 
+use std::panic::Location;
 use std::sync::{Arc, Mutex};
 
 use sync::host::{AtomicU64, Ordering::Relaxed};
@@ -29,11 +30,43 @@ impl Step {
     }
 }
 
+/// A step as it happens: what it does to the word it is about, and the line that makes it.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment<'s> {
+    /// Which step.
+    pub step: &'s Step,
+    /// What becomes of a word, if it is about one.
+    pub access: Access,
+    /// Where it stands.
+    pub source: &'static Location<'static>,
+}
+
+/// What a step does to its word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Nothing, or nothing that could be told.
+    None,
+    /// This is going to be stored.
+    Store(u64),
+    /// This is going to be added.
+    Add(u64),
+    /// This was read. Told when it is done; all others before.
+    Load(u64),
+}
+
 /// Who is told of steps.
 pub trait Steps: Send + Sync + 'static {
     /// `step` is about to happen on `cpu`.
     #[inline(always)]
     fn step<K: Kconfig>(&self, _cpu: &Cpu<K>, _step: &Step) {}
+
+    /// The same with all that is known of it, and reads too; by default a [`step`](Steps::step) if it is none.
+    #[inline(always)]
+    fn moment<K: Kconfig>(&self, cpu: &Cpu<K>, moment: &Moment<'_>) {
+        if !matches!(moment.access, Access::Load(_)) {
+            self.step(cpu, moment.step);
+        }
+    }
 }
 
 /// Nobody is told: a real machine.
@@ -44,13 +77,16 @@ impl Steps for NoSteps {}
 
 /// Tells the machine of a step on `cpu`.
 #[inline(always)]
+#[track_caller]
 pub fn announce<K: Kconfig>(cpu: &Cpu<K>, step: &Step) {
-    cpu.machine().steps.step(cpu, step);
+    let moment = Moment { step, access: Access::None, source: Location::caller() };
+    cpu.machine().steps.moment(cpu, &moment);
 }
 
 /// Tells the machine, if any, whose CPU the calling thread is on: for parts that are not handed the `Cpu`.
-pub fn announce_current(step: &Step) {
-    cpu::announce_on_current(step);
+#[track_caller]
+pub fn announce_current(step: &Step, access: Access) {
+    cpu::announce_on_current(&Moment { step, access, source: Location::caller() });
 }
 
 /// A step that happened.

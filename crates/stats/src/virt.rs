@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use percpu::{Cpu, Step, announce, announce_current};
+use percpu::{Access, Cpu, Step, announce, announce_current};
 use sync::Ordering;
 use sync::atomic::AtomicU32;
 
@@ -39,21 +39,25 @@ impl<S: U64StatsSync> U64StatsSync for AnnouncedSync<S> {
         Self(S::new())
     }
 
+    #[track_caller]
     fn update_begin<K: percpu::Kconfig>(&self, cpu: &Cpu<K>) {
         announce(cpu, &SECTION_BEGIN);
         self.0.update_begin(cpu);
     }
 
+    #[track_caller]
     fn update_end<K: percpu::Kconfig>(&self, cpu: &Cpu<K>) {
         self.0.update_end(cpu);
         announce(cpu, &SECTION_END);
     }
 
+    #[track_caller]
     fn update_begin_irqsave<K: percpu::Kconfig>(&self, cpu: &Cpu<K>) -> S::Flags {
         announce(cpu, &SECTION_BEGIN);
         self.0.update_begin_irqsave(cpu)
     }
 
+    #[track_caller]
     fn update_end_irqrestore<K: percpu::Kconfig>(&self, cpu: &Cpu<K>, flags: S::Flags) {
         self.0.update_end_irqrestore(cpu, flags);
         announce(cpu, &SECTION_END);
@@ -85,27 +89,34 @@ impl<U: U64Stats> U64Stats for AnnouncedU64<U> {
         Self { counter: U::new(name, v), written }
     }
 
+    #[track_caller]
     fn read(&self) -> u64 {
-        self.counter.read()
+        let v = self.counter.read();
+        announce_current(self.written, Access::Load(v));
+        v
     }
 
+    #[track_caller]
     fn add(&self, v: u64) {
-        announce_current(self.written);
+        announce_current(self.written, Access::Add(v));
         self.counter.add(v);
     }
 
+    #[track_caller]
     fn inc(&self) {
-        announce_current(self.written);
+        announce_current(self.written, Access::Add(1));
         self.counter.inc();
     }
 
+    #[track_caller]
     fn set(&self, v: u64) {
-        announce_current(self.written);
+        announce_current(self.written, Access::Store(v));
         self.counter.set(v);
     }
 }
 
-/// The 32-bit word under a sequence or a half of a counter; each store is announced, under the word's name.
+/// The 32-bit word under a sequence or a half of a counter; each access but its owner's reads is announced, under the
+/// word's name.
 #[derive(Debug)]
 pub struct Word {
     word: AtomicU32,
@@ -117,16 +128,20 @@ impl sync::atomic::Word for Word {
         Self { word: AtomicU32::new(name, v), stored: Step::new(name, "a 32-bit word is stored") }
     }
 
+    #[track_caller]
     fn load(&self, order: Ordering) -> u32 {
-        self.word.load(order)
+        let v = self.word.load(order);
+        announce_current(&self.stored, Access::Load(v.into()));
+        v
     }
 
     fn load_own(&self) -> u32 {
         self.word.load_own()
     }
 
+    #[track_caller]
     fn store(&self, v: u32, order: Ordering) {
-        announce_current(&self.stored);
+        announce_current(&self.stored, Access::Store(v.into()));
         self.word.store(v, order);
     }
 }

@@ -22,6 +22,7 @@ mod text;
 use std::collections::BTreeMap;
 use std::fmt;
 
+pub use page::{SCRIPT, STYLE, heading};
 use serde::{Deserialize, Serialize};
 
 /// How many lines before and after a row's own are kept of its source.
@@ -38,6 +39,9 @@ pub struct Timeline {
     pub rows: Vec<Row>,
     /// What came of it.
     pub verdict: String,
+    /// That is as it should be.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub holds: bool,
     /// Lines of source that rows name, with some around them: file, line number, text.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sources: BTreeMap<String, BTreeMap<u32, String>>,
@@ -144,13 +148,18 @@ fn json(v: &(impl Serialize + ?Sized)) -> String {
 
 /// Small numbers as people count, large ones by their bits.
 fn number(v: u64) -> String {
-    if v < 1000 { v.to_string() } else { format!("{v:#x}") }
+    if v < 1_000_000_000 { v.to_string() } else { format!("{v:#x}") }
 }
 
 impl Timeline {
     /// An empty one.
     pub fn new(title: impl Into<String>) -> Self {
         Self { title: title.into(), ..Self::default() }
+    }
+
+    /// The same under another title.
+    pub fn titled(&self, title: &str) -> Self {
+        Self { title: title.into(), ..self.clone() }
     }
 
     /// The lane called `name`: the one there is, or a new one at the right.
@@ -170,11 +179,13 @@ impl Timeline {
 
     /// Puts the lanes into the order of their names, CPUs and their interrupts first, "main" last.
     pub fn sort_lanes(&mut self) {
+        self.order_lanes(|name| (name == "main", !name.starts_with("cpu"), name.to_owned()));
+    }
+
+    /// Puts the lanes into the order of what `key` says of their names.
+    pub fn order_lanes<T: Ord>(&mut self, key: impl Fn(&str) -> T) {
         let mut order: Vec<usize> = (0..self.lanes.len()).collect();
-        order.sort_by_key(|&i| {
-            let name = self.lanes[i].as_str();
-            (name == "main", !name.starts_with("cpu"), name)
-        });
+        order.sort_by_key(|&i| key(&self.lanes[i]));
         let mut new = vec![0; order.len()];
         for (to, &from) in order.iter().enumerate() {
             new[from] = to;
@@ -210,11 +221,12 @@ impl Timeline {
             format!("{}:{{\n{}}}", json(file), lines(kept))
         });
         format!(
-            "{{\"title\":{},\n\"lanes\":{},\n\"rows\":[\n{}],\n\"verdict\":{},\n\"sources\":{{{}}}}}\n",
+            "{{\"title\":{},\n\"lanes\":{},\n\"rows\":[\n{}],\n\"verdict\":{},{}\n\"sources\":{{{}}}}}\n",
             json(&self.title),
             json(&self.lanes),
             lines(rows),
             json(&self.verdict),
+            if self.holds { "\"holds\":true," } else { "" },
             lines(sources.collect())
         )
     }

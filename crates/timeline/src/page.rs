@@ -4,8 +4,10 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::{Row, Timeline, What, number};
 
-const STYLE: &str = include_str!("page.css");
-const SCRIPT: &str = include_str!("page.js");
+/// The style of [`Timeline::section`].
+pub const STYLE: &str = include_str!("page.css");
+/// What lets keys step through each [`Timeline::section`] of a page.
+pub const SCRIPT: &str = include_str!("page.js");
 
 impl Timeline {
     /// As an HTML page.
@@ -33,17 +35,14 @@ impl Timeline {
 
     /// The part of a page that shows this timeline, under a heading of `level` 1 to 6.
     pub fn section(&self, level: u8) -> Markup {
-        let heading = level.clamp(1, 6);
         html! {
             section.timeline {
-                (PreEscaped(format!("<h{heading}>")))
-                (self.title)
-                (PreEscaped(format!("</h{heading}>")))
+                (heading(level, &self.title))
                 p.keys { kbd { "↓" } " " kbd { "↑" } " step, " kbd { "Home" } " " kbd { "End" } " first and last" }
                 div.panes {
                     div.scroll tabindex="0" role="region" aria-label="Operations" { (self.table()) }
                     aside aria-label="At the chosen row" {
-                        h2 { "Source" }
+                        (heading(level + 1, "Source"))
                         p.place {}
                         @for (file, lines) in &self.sources {
                             pre data-file=(file) hidden {
@@ -52,12 +51,12 @@ impl Timeline {
                                 }
                             }
                         }
-                        h2 { "Memory" }
+                        (heading(level + 1, "Memory"))
                         p.note { "the newest value of each word, after this row" }
                         dl.memory {}
                     }
                 }
-                p.verdict role="status" { (self.verdict) }
+                p.verdict.holds[self.holds] role="status" { (self.verdict) }
             }
         }
     }
@@ -106,6 +105,12 @@ impl Timeline {
             }
         }
     }
+}
+
+/// A heading of `level` 1 to 6.
+pub fn heading(level: u8, text: &str) -> Markup {
+    let level = level.clamp(1, 6);
+    html! { (PreEscaped(format!("<h{level}>"))) (text) (PreEscaped(format!("</h{level}>"))) }
 }
 
 fn kind(what: &What) -> &'static str {

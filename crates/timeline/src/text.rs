@@ -8,6 +8,8 @@ use crate::{Row, Timeline};
 const NARROWEST: usize = 14;
 /// More than this a lane does not need.
 const WIDEST: usize = 40;
+/// More than this of a source's name is not shown.
+const LONGEST_PLACE: usize = 17;
 
 impl Timeline {
     /// As text of `width` columns: a column a lane, a row an operation, what came of it last.
@@ -17,8 +19,7 @@ impl Timeline {
     pub fn text(&self, width: usize, colour: bool) -> String {
         let mut out = format!("{}\n\n", self.title);
         let source_width = self.rows.iter().map(|r| place(r).chars().count()).max().unwrap_or(0);
-        let timed = self.rows.iter().any(|r| r.ns.is_some());
-        let number_width = if timed { 10 } else { 4 };
+        let number_width = self.number(0, None).len();
         let lanes = self.lanes.len().max(1);
         let left = width.saturating_sub(number_width + source_width);
         let lane_width = (left / lanes).saturating_sub(3).min(WIDEST);
@@ -34,7 +35,7 @@ impl Timeline {
         for (i, row) in self.rows.iter().enumerate() {
             let text = row.what.to_string();
             for (n, part) in textwrap::wrap(&text, lane_width).iter().enumerate() {
-                let mut line = if n == 0 { self.number(i, row, timed) } else { " ".repeat(number_width) };
+                let mut line = if n == 0 { self.number(i, Some(row)) } else { " ".repeat(number_width) };
                 for lane in 0..self.lanes.len() {
                     let cell = if lane == row.lane { part } else { "" };
                     let padding = lane_width.saturating_sub(cell.chars().count());
@@ -51,9 +52,8 @@ impl Timeline {
 
     fn one_column(&self, width: usize, colour: bool) -> String {
         let mut out = String::new();
-        let timed = self.rows.iter().any(|r| r.ns.is_some());
         for (i, row) in self.rows.iter().enumerate() {
-            let head = format!("{}{}: ", self.number(i, row, timed), self.lanes[row.lane]);
+            let head = format!("{}{}: ", self.number(i, Some(row)), self.lanes[row.lane]);
             let options =
                 textwrap::Options::new(width.max(20)).initial_indent(&head).subsequent_indent("      ");
             let text = format!("{}  {}", row.what, place(row));
@@ -64,16 +64,22 @@ impl Timeline {
         out + &self.ending(width, colour)
     }
 
-    fn number(&self, i: usize, row: &Row, timed: bool) -> String {
-        match row.ns {
-            Some(ns) => format!("{ns:>6} ns "),
-            None if timed => " ".repeat(10),
-            None => format!("{:>3} ", i + 1),
+    /// A row's time, or its number where nothing has a time; blanks of the same width for no row.
+    fn number(&self, i: usize, row: Option<&Row>) -> String {
+        let width = self.rows.iter().filter_map(|r| r.ns).max().map(|ns| ns.to_string().len().max(6));
+        match (width, row.and_then(|r| r.ns)) {
+            (Some(width), Some(ns)) => format!("{ns:>width$} ns "),
+            (Some(width), None) => " ".repeat(width + 4),
+            (None, _) => row.map_or(" ".repeat(4), |_| format!("{:>3} ", i + 1)),
         }
     }
 
     fn ending(&self, width: usize, colour: bool) -> String {
-        let (on, off) = if colour { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+        let (on, off) = match (colour, self.holds) {
+            (false, _) => ("", ""),
+            (true, false) => ("\x1b[1;31m", "\x1b[0m"),
+            (true, true) => ("\x1b[1;32m", "\x1b[0m"),
+        };
         let mut out = String::from("\n");
         for line in textwrap::wrap(&self.verdict, width.max(20)) {
             let _ = writeln!(out, "{on}{line}{off}");
@@ -82,10 +88,14 @@ impl Timeline {
     }
 }
 
-/// The file's own name and the line.
+/// The file's own name and the line; of a long one its end.
 fn place(row: &Row) -> String {
     let Some(source) = &row.source else { return String::new() };
-    format!("{}:{}", source.file.rsplit('/').next().unwrap_or_default(), source.line)
+    let place = format!("{}:{}", source.file.rsplit('/').next().unwrap_or_default(), source.line);
+    match place.char_indices().nth_back(LONGEST_PLACE - 1) {
+        Some((at, _)) if at > 0 => format!("…{}", &place[at..]),
+        _ => place,
+    }
 }
 
 fn mark(cell: &str, row: &Row, colour: bool) -> String {

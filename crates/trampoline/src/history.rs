@@ -99,3 +99,20 @@ pub mod before_dc7d7447b56b {
         ret
     }
 }
+
+/// `f2dd3b394674` (5.12): programs that may sleep were entered and left by functions of their own, which counted nothing.
+pub mod before_f2dd3b394674 {
+    use filter::{BpfCtx, BpfProg, Kconfig};
+    use percpu::{Task, rcu_read_lock_trace, rcu_read_unlock_trace};
+
+    /// Kernel: `__bpf_prog_enter_sleepable` and `__bpf_prog_exit_sleepable`, kernel/bpf/trampoline.c, v5.11, around the
+    /// call that `invoke_bpf_prog` generated between them.
+    ///
+    /// Context: task.
+    pub fn invoke_sleepable<K: Kconfig>(task: &Task<K>, prog: &BpfProg<K>, ctx: &mut BpfCtx<'_>) -> u32 {
+        rcu_read_lock_trace(task);
+        let ret = prog.bpf_func.call(task.raw_cpu(), ctx);
+        rcu_read_unlock_trace(task);
+        ret
+    }
+}
